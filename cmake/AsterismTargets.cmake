@@ -1,0 +1,40 @@
+include(CMakeParseArguments)
+
+# One precompiled header for everything that includes torch.
+file(WRITE "${CMAKE_BINARY_DIR}/asterism_pch.cpp" "// Holds the precompiled header.\n")
+add_library(asterism_pch STATIC "${CMAKE_BINARY_DIR}/asterism_pch.cpp")
+target_link_libraries(asterism_pch PRIVATE asterism_torch nlohmann_json::nlohmann_json)
+target_precompile_headers(asterism_pch PRIVATE
+  <algorithm> <cmath> <cstdint> <functional> <map> <memory> <optional> <string> <vector>
+  <ATen/ATen.h> <torch/csrc/autograd/custom_function.h> <nlohmann/json.hpp>)
+
+# NO_TORCH: sources that include no torch header compile in a second without the precompiled header.
+# asterism_library(NAME ops SRCS ... DEPS core ... [LIBS ...] [NO_TORCH])
+# DEPS are layers below; the list is the architecture and tools/check compares it with the includes.
+function(asterism_library)
+  cmake_parse_arguments(ARG "NO_TORCH" "NAME" "SRCS;DEPS;LIBS" ${ARGN})
+  set(target asterism_${ARG_NAME})
+  add_library(${target} STATIC ${ARG_SRCS})
+  target_include_directories(${target} PUBLIC "${PROJECT_SOURCE_DIR}/src")
+  list(TRANSFORM ARG_DEPS PREPEND asterism_)
+  target_link_libraries(${target} PUBLIC ${ARG_DEPS} ${ARG_LIBS})
+  target_link_libraries(${target} PUBLIC nlohmann_json::nlohmann_json)
+  if(NOT ARG_NO_TORCH)
+    target_link_libraries(${target} PUBLIC asterism_torch)
+    target_precompile_headers(${target} REUSE_FROM asterism_pch)
+  endif()
+endfunction()
+
+# asterism_test(NAME ops SRCS ... DEPS ops ...): one executable and one ctest entry per module.
+function(asterism_test)
+  cmake_parse_arguments(ARG "" "NAME" "SRCS;DEPS" ${ARGN})
+  set(target ${ARG_NAME}_test)
+  add_executable(${target} ${ARG_SRCS})
+  list(TRANSFORM ARG_DEPS PREPEND asterism_)
+  target_link_libraries(${target} PRIVATE ${ARG_DEPS} asterism_torch nlohmann_json::nlohmann_json GTest::gtest_main)
+  target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}")
+  target_precompile_headers(${target} REUSE_FROM asterism_pch)
+  target_compile_definitions(${target} PRIVATE ASTERISM_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
+                                               ASTERISM_BINARY_DIR="${PROJECT_BINARY_DIR}")
+  add_test(NAME ${ARG_NAME} COMMAND ${target})
+endfunction()

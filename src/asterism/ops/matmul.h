@@ -1,0 +1,36 @@
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <string>
+
+namespace asterism::ops {
+
+/// Every matrix product of the engine goes through these functions. The provider is chosen once, from CPU vendor,
+/// instruction set and dtype, never by timing: a choice that depends on a stopwatch breaks bit reproducibility.
+///
+/// Operands are 2-D of any strides (transposed views are fine), fp64, fp32 or bf16; they may differ in dtype. Sums are
+/// fp32 (fp64 for fp64). The result has the dtype of the first operand unless `out` says otherwise. On CPUs without
+/// bf16 arithmetic bf16 operands are widened to fp32 first and the result is rounded once. Zero rows are fine.
+/// Not differentiable.
+
+/// x wᵀ: x_MK [M, K], w_NK [N, K] -> [M, N]
+at::Tensor matmul_nt(const at::Tensor& x_MK, const at::Tensor& w_NK, std::optional<at::ScalarType> out = std::nullopt);
+/// x w: x_MK [M, K], w_KN [K, N] -> [M, N]
+at::Tensor matmul_nn(const at::Tensor& x_MK, const at::Tensor& w_KN, std::optional<at::ScalarType> out = std::nullopt);
+/// xᵀ w: x_KM [K, M], w_KN [K, N] -> [M, N]; the gradient of a weight
+at::Tensor matmul_tn(const at::Tensor& x_KM, const at::Tensor& w_KN, std::optional<at::ScalarType> out = std::nullopt);
+
+/// Batched a b: a_BMK [B, M, K], b_BKN [B, K, N] -> [B, M, N], same rules.
+at::Tensor matmul_batched(const at::Tensor& a_BMK, const at::Tensor& b_BKN);
+
+/// dst_MN += a_MK b_KN, in place; all fp32 or all fp64, any strides.
+void matmul_accumulate(const at::Tensor& dst_MN, const at::Tensor& a_MK, const at::Tensor& b_KN);
+
+/// The type in which sums, norms and softmaxes of tensors of `dtype` are made: fp64 for fp64, otherwise fp32.
+at::ScalarType sum_type(at::ScalarType dtype);
+
+/// "oneDNN" or "MKL" for fp32, and how bf16 is computed; for --version and the run report.
+std::string matmul_provider(at::ScalarType dtype);
+
+}  // namespace asterism::ops
