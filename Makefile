@@ -4,6 +4,9 @@
 # Threads of the engine inside one test; ctest runs as many test programs at a time as there are cores.
 TEST_THREADS ?= 1
 CORES := $(shell nproc)
+# A compiler job takes up to 1.5 GB: no more of them at a time than fit into memory.
+JOBS := $(shell awk -v cores=$$(nproc) '/MemAvailable/ { fit = int($$2 / 1.5e6); \
+  print fit < 1 ? 1 : fit < cores ? fit : cores }' /proc/meminfo)
 
 help:
 	@echo "make setup       install what is missing: packages, PyTorch, tokenizer (seconds when nothing is)"
@@ -20,8 +23,8 @@ setup:
 	@tools/setup
 
 build: setup
-	@CXX="$$(cat build/compiler)" cmake --preset release --log-level=WARNING
-	@ninja -C build
+	@CXX="$$(cat build/compiler)" cmake --preset release >/dev/null
+	@ninja -C build -j $(JOBS)
 
 quickstart: build
 	@tools/quickstart
@@ -31,8 +34,8 @@ test: build check
 	@tools/cross-check
 
 test-long: setup check
-	@CXX="$$(cat build/compiler)" cmake --preset asan --log-level=WARNING
-	@ninja -C build/asan
+	@CXX="$$(cat build/compiler)" cmake --preset asan >/dev/null
+	@ninja -C build/asan -j $(JOBS)
 	@tools/with-sanitizers ctest --test-dir build/asan --output-on-failure
 
 bench: build
