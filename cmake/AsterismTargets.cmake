@@ -25,6 +25,15 @@ function(asterism_library)
   endif()
 endfunction()
 
+# asterism_program(NAME asterism SRCS main.cpp DEPS cli): an executable at the top of the build folder.
+function(asterism_program)
+  cmake_parse_arguments(ARG "" "NAME" "SRCS;DEPS" ${ARGN})
+  add_executable(${ARG_NAME} ${ARG_SRCS})
+  set_target_properties(${ARG_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}")
+  list(TRANSFORM ARG_DEPS PREPEND asterism_)
+  target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPS})
+endfunction()
+
 # asterism_test(NAME ops SRCS ... DEPS ops ...): one executable and one ctest entry per module.
 function(asterism_test)
   cmake_parse_arguments(ARG "" "NAME" "SRCS;DEPS" ${ARGN})
