@@ -131,10 +131,9 @@ void for_each_tensor(const Config& config, Weights& weights, const TensorVisitor
 /// Calls `visit` for every matrix that may carry LoRA.
 void for_each_projection(const Config& config, Weights& weights, const ProjectionVisitor& visit);
 
-/// The same for one half, with names below `prefix` ("model.layers.3."): how the recomputation node swaps leaves in.
-void for_each_tensor(const Config& config, const LayerSpec& layer, const std::string& prefix, AttentionHalf& half,
-                     const TensorVisitor& visit);
-void for_each_tensor(const Config& config, const LayerSpec& layer, const std::string& prefix, MoeHalf& half,
-                     const TensorVisitor& visit);
+/// Calls `visit` for every tensor that one half holds, LoRA matrices included: how the recomputation node swaps leaves in.
+using SlotVisitor = std::function<void(at::Tensor& tensor)>;
+void for_each_slot(const Config& config, const LayerSpec& layer, AttentionHalf& half, const SlotVisitor& visit);
+void for_each_slot(const Config& config, const LayerSpec& layer, MoeHalf& half, const SlotVisitor& visit);
 
 }  // namespace asterism::model
