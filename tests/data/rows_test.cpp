@@ -210,6 +210,16 @@ TEST(Rows, BadRowsAreSkippedAndCountedOnRequest) {
   EXPECT_NE(report.first_bad[2].find("written completely"), std::string::npos) << report.first_bad[2];
 }
 
+TEST(Rows, BundledChatsAreReadable) {
+  const auto folder = std::filesystem::path(ASTERISM_SOURCE_DIR) / "recipes" / "quickstart";
+  for (const char* name : {"train.jsonl", "held_out.jsonl"}) {
+    ReadReport report;
+    const auto read = read_samples({folder / name}, byte_options(), report);
+    EXPECT_GE(report.rows, 40);
+    for (const Sample& sample : read) EXPECT_GT(sample.trained_tokens(), 0) << sample.origin;
+  }
+}
+
 TEST(Rows, ALineOfManyMegabytesIsRead) {
   const test::TemporaryFolder folder;
   const std::string text(50u << 20, 'x');

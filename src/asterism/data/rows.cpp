@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "asterism/data/excerpt.h"
 #include "asterism/data/utf8.h"
 
 namespace asterism::data {
@@ -55,7 +56,7 @@ bool nests_too_deep(std::string_view text) {
 }
 
 Json parse_row(const RawRow& row) {
-  if (const auto offset = invalid_utf8_offset(row.text)) {
+  if (const auto offset = find_invalid_utf8(row.text)) {
     throw RowError("invalid_utf8", text("byte ", *offset, " of the row is not UTF-8; convert the file to UTF-8"), row);
   }
   if (nests_too_deep(row.text)) {

@@ -1,55 +1,102 @@
 #include "asterism/data/utf8.h"
 
 #include <cstdint>
+#include <cstring>
 
 namespace asterism::data {
+
 namespace {
 
-/// Length of the well-formed character at the start of `text` (not empty), 0 if there is none.
-size_t character_length(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
-  const uint8_t first = byte(0);
-  if (first < 0x80) return 1;
-  const size_t length = first >= 0xC2 && first <= 0xDF ? 2 : (first & 0xF0) == 0xE0 ? 3 : first >= 0xF0 ? 4 : 0;
-  if (length == 0 || first > 0xF4 || text.size() < length) return 0;
-  for (size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return 0;
+constexpr char32_t kReplacement = 0xFFFD;
+
+// What may follow a lead byte: the number of further bytes, and the range of the first of them.
+struct Lead {
+  size_t following;
+  unsigned char low, high;
+};
+
+std::optional<Lead> classify(unsigned char byte) {
+  if (byte >= 0xC2 && byte <= 0xDF) return Lead{1, 0x80, 0xBF};
+  if (byte == 0xE0) return Lead{2, 0xA0, 0xBF};
+  if (byte == 0xED) return Lead{2, 0x80, 0x9F};
+  if (byte >= 0xE1 && byte <= 0xEF) return Lead{2, 0x80, 0xBF};
+  if (byte == 0xF0) return Lead{3, 0x90, 0xBF};
+  if (byte >= 0xF1 && byte <= 0xF3) return Lead{3, 0x80, 0xBF};
+  if (byte == 0xF4) return Lead{3, 0x80, 0x8F};
+  return std::nullopt;
+}
+
+size_t skip_ascii(std::string_view bytes, size_t offset) {
+  constexpr uint64_t kHighBits = 0x8080808080808080ull;
+  while (offset + 8 <= bytes.size()) {
+    uint64_t word;
+    std::memcpy(&word, bytes.data() + offset, 8);
+    if ((word & kHighBits) != 0) break;
+    offset += 8;
   }
-  // The second byte decides what is overlong, a surrogate or beyond U+10FFFF.
-  const uint8_t second = byte(1);
-  if ((first == 0xE0 && second < 0xA0) || (first == 0xED && second > 0x9F)) return 0;
-  if ((first == 0xF0 && second < 0x90) || (first == 0xF4 && second > 0x8F)) return 0;
-  return length;
+  return offset;
 }
 
 }  // namespace
 
-std::optional<size_t> invalid_utf8_offset(std::string_view text) {
-  size_t at = 0;
-  while (at < text.size()) {
-    const size_t length = character_length(text.substr(at));
-    if (length == 0) return at;
-    at += length;
+Utf8Sequence read_utf8(std::string_view bytes, size_t offset) {
+  const auto first = static_cast<unsigned char>(bytes[offset]);
+  if (first < 0x80) return {1, true, first};
+  const std::optional<Lead> lead = classify(first);
+  if (!lead) return {1, false, kReplacement};
+
+  char32_t value = first & (0x3Fu >> lead->following);
+  unsigned char low = lead->low, high = lead->high;
+  for (size_t i = 1; i <= lead->following; ++i) {
+    if (offset + i >= bytes.size()) return {i, false, kReplacement};
+    const auto next = static_cast<unsigned char>(bytes[offset + i]);
+    if (next < low || next > high) return {i, false, kReplacement};
+    value = (value << 6) | (next & 0x3Fu);
+    low = 0x80;
+    high = 0xBF;
+  }
+  return {lead->following + 1, true, value};
+}
+
+std::optional<size_t> find_invalid_utf8(std::string_view bytes) {
+  size_t offset = 0;
+  while ((offset = skip_ascii(bytes, offset)) < bytes.size()) {
+    const Utf8Sequence sequence = read_utf8(bytes, offset);
+    if (!sequence.valid) return offset;
+    offset += sequence.length;
   }
   return std::nullopt;
 }
 
-std::string readable_prefix(std::string_view text, size_t max_characters) {
+std::string replace_invalid_utf8(std::string_view bytes) {
   std::string out;
-  size_t at = 0;
-  for (size_t count = 0; at < text.size() && count < max_characters; ++count) {
-    const size_t length = character_length(text.substr(at));
-    const bool control = length == 1 && (static_cast<uint8_t>(text[at]) < 0x20 || text[at] == 0x7F);
-    if (length == 0 || control) {
-      out += '?';
-      ++at;
+  out.reserve(bytes.size());
+  for (size_t offset = 0; offset < bytes.size();) {
+    const Utf8Sequence sequence = read_utf8(bytes, offset);
+    if (sequence.valid) {
+      out.append(bytes, offset, sequence.length);
     } else {
-      out.append(text.substr(at, length));
-      at += length;
+      append_utf8(out, kReplacement);
     }
+    offset += sequence.length;
   }
-  if (at < text.size()) out += "...";
   return out;
+}
+
+void append_utf8(std::string& out, char32_t value) {
+  const auto put = [&out](char32_t byte) { out.push_back(static_cast<char>(byte)); };
+  if (value < 0x80) return put(value);
+  if (value < 0x800) {
+    put(0xC0 | (value >> 6));
+  } else if (value < 0x10000) {
+    put(0xE0 | (value >> 12));
+    put(0x80 | ((value >> 6) & 0x3F));
+  } else {
+    put(0xF0 | (value >> 18));
+    put(0x80 | ((value >> 12) & 0x3F));
+    put(0x80 | ((value >> 6) & 0x3F));
+  }
+  put(0x80 | (value & 0x3F));
 }
 
 }  // namespace asterism::data
