@@ -1,5 +1,6 @@
 #include "tests/support/precision.h"
 
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -76,6 +77,31 @@ void expect_all_precisions(const std::function<Outputs(const Inputs&)>& function
   expect_precision(function, inputs, types, 5e-3, 1e-2);
   for (at::ScalarType& type : types) type = at::kBFloat16;
   expect_precision(function, inputs, types, 5e-3, 1e-2);
+}
+
+std::vector<at::Tensor> outputs_and_gradients(const std::function<Outputs(const Inputs&)>& function,
+                                              const Inputs& inputs) {
+  std::vector<at::Tensor> leaves;
+  for (const at::Tensor& input : inputs) leaves.push_back(input.detach().clone().requires_grad_(true));
+  const std::vector<at::Tensor> outputs = function(leaves);
+  std::vector<at::Tensor> cotangents, results;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    cotangents.push_back(random_tensor(outputs[i].sizes(), "cotangent" + std::to_string(i)).to(outputs[i].dtype()));
+    results.push_back(outputs[i].detach());
+  }
+  for (const at::Tensor& grad : torch::autograd::grad(outputs, leaves, cotangents)) results.push_back(grad);
+  return results;
+}
+
+void expect_threads_do_not_matter(const std::function<std::vector<at::Tensor>()>& compute) {
+  const int before = at::get_num_threads();
+  at::set_num_threads(1);
+  const std::vector<at::Tensor> one = compute();
+  at::set_num_threads(2);
+  const std::vector<at::Tensor> two = compute();
+  at::set_num_threads(before);
+  ASSERT_EQ(one.size(), two.size());
+  for (size_t i = 0; i < one.size(); ++i) EXPECT_TRUE(at::equal(one[i], two[i])) << "tensor " << i;
 }
 
 }  // namespace asterism::testing

@@ -22,4 +22,11 @@ void expect_precision(const std::function<Outputs(const Inputs&)>& function, con
 void expect_all_precisions(const std::function<Outputs(const Inputs&)>& function, const Inputs& inputs,
                            size_t first_weight);
 
+/// The outputs of `function` at `inputs`, followed by the gradients of all inputs under fixed random cotangents.
+std::vector<at::Tensor> outputs_and_gradients(const std::function<Outputs(const Inputs&)>& function,
+                                              const Inputs& inputs);
+
+/// Evaluates `compute` with one and with two threads and expects equal bits in every tensor.
+void expect_threads_do_not_matter(const std::function<std::vector<at::Tensor>()>& compute);
+
 }  // namespace asterism::testing
