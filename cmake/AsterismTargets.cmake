@@ -1,7 +1,7 @@
 include(CMakeParseArguments)
 
-# One precompiled header for everything that includes torch.
-file(WRITE "${CMAKE_BINARY_DIR}/asterism_pch.cpp" "// Holds the precompiled header.\n")
+# One precompiled header for everything that includes torch. CONFIGURE leaves an unchanged file alone, WRITE would not.
+file(CONFIGURE OUTPUT "${CMAKE_BINARY_DIR}/asterism_pch.cpp" CONTENT "// Holds the precompiled header.\n")
 add_library(asterism_pch STATIC "${CMAKE_BINARY_DIR}/asterism_pch.cpp")
 target_link_libraries(asterism_pch PRIVATE asterism_torch nlohmann_json::nlohmann_json)
 target_precompile_headers(asterism_pch PRIVATE
