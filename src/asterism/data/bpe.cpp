@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -19,6 +20,10 @@ constexpr int64_t kMaxId = (1 << 24) - 1;  // far above any vocabulary; keeps a 
 // C0, C1 and F5 to FF occur in no UTF-8 text, so a vocabulary may lack them.
 bool occurs_in_utf8(int byte) {
   return byte < 0xC0 || (byte >= 0xC2 && byte <= 0xF4);
+}
+
+uint32_t hash_of(std::string_view token_text) {
+  return static_cast<uint32_t>(std::hash<std::string_view>{}(token_text));
 }
 
 void check_options(const JsonPart& model) {
@@ -70,10 +75,11 @@ void Bpe::read_vocabulary(const JsonPart& vocab) {
   if (vocab.value().empty()) vocab.fail("is empty");
   int64_t largest = 0;
   for (const auto& [token, id] : vocab.value().items()) {
-    const bool good = id.is_number_integer() && id >= 0 && id <= kMaxId;
-    if (!good) vocab.fail("token \"", token, "\" has id ", id.dump(), "; expected an integer from 0 to ", kMaxId);
+    const int64_t number = id.is_number_integer() ? id.get<int64_t>() : -1;
+    if (number < 0 || number > kMaxId)
+      vocab.fail("token \"", token, "\" has id ", id.dump(), "; expected an integer from 0 to ", kMaxId);
     if (token.empty()) vocab.fail("the empty text has id ", id.dump(), "; a token needs at least one character");
-    largest = std::max(largest, id.get<int64_t>());
+    largest = std::max(largest, number);
   }
 
   texts_.resize(largest + 1);
@@ -84,19 +90,37 @@ void Bpe::read_vocabulary(const JsonPart& vocab) {
     texts_[id] = token;
     bytes_[id] = bytes_of_characters(token).value_or(token);  // reserved tokens may be spelled in other characters
   }
-  index_.reserve(vocab.value().size());
+  build_index();
+}
+
+void Bpe::build_index() {
+  index_.resize(std::bit_ceil(2 * texts_.size() + 1));
   for (uint32_t id = 0; id < texts_.size(); ++id) {
-    if (!texts_[id].empty()) index_.emplace(texts_[id], id);
+    if (texts_[id].empty()) continue;
+    const uint32_t hash = hash_of(texts_[id]);
+    index_[index_slot(hash, texts_[id])] = {hash, id};
   }
+}
+
+// The slot that holds the token, or the free one where it belongs.
+size_t Bpe::index_slot(uint32_t hash, std::string_view token_text) const {
+  const size_t mask = index_.size() - 1;
+  size_t slot = hash & mask;
+  while (index_[slot].id != kNoId && (index_[slot].hash != hash || texts_[index_[slot].id] != token_text)) {
+    slot = (slot + 1) & mask;
+  }
+  return slot;
+}
+
+uint32_t Bpe::find_token(std::string_view token_text) const {
+  return index_[index_slot(hash_of(token_text), token_text)].id;
 }
 
 void Bpe::find_byte_tokens(const JsonPart& vocab) {
   for (int byte = 0; byte < 256; ++byte) {
     const std::string& character = byte_character(static_cast<unsigned char>(byte));
-    const auto token = index_.find(character);
-    if (token != index_.end()) {
-      byte_tokens_[byte] = token->second;
-    } else if (occurs_in_utf8(byte)) {
+    byte_tokens_[byte] = find_token(character);
+    if (byte_tokens_[byte] == kNoId && occurs_in_utf8(byte)) {
       vocab.fail("has no token for byte ", byte, " (\"", character, "\"), so some texts could not be written");
     }
   }
@@ -110,9 +134,9 @@ void Bpe::read_merges(const JsonPart& merges) {
     const auto [left, right] = parts_of(merges, rank);
     joined.assign(left).append(right);
     const auto id_of = [&](std::string_view token) {
-      const auto found = index_.find(token);
-      if (found == index_.end()) merges.element(rank).fail("\"", token, "\" is not in the vocabulary");
-      return found->second;
+      const uint32_t id = find_token(token);
+      if (id == kNoId) merges.element(rank).fail("\"", token, "\" is not in the vocabulary");
+      return id;
     };
     const Merge merge{pair_of(id_of(left), id_of(right)), static_cast<uint32_t>(rank), id_of(joined)};
     Merge& slot = merges_[slot_of(merge.pair)];
@@ -190,9 +214,8 @@ void Bpe::encode(std::string_view bytes, Scratch& scratch, std::vector<int64_t>&
 }
 
 std::optional<int64_t> Bpe::token_id(std::string_view token_text) const {
-  const auto found = index_.find(token_text);
-  if (found == index_.end()) return std::nullopt;
-  return found->second;
+  const uint32_t id = find_token(token_text);
+  return id == kNoId ? std::nullopt : std::optional<int64_t>(id);
 }
 
 }  // namespace asterism::data

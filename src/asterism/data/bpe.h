@@ -5,7 +5,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "asterism/data/json_part.h"
@@ -24,8 +23,6 @@ class Bpe {
   /// prefixes and suffixes, ignore_merges), for an id used twice, for a byte without a token and for a merge that
   /// repeats or whose parts or result are no tokens.
   explicit Bpe(const JsonPart& model);
-  Bpe(Bpe&&) = default;  // the index refers to the strings, so no copies
-  Bpe& operator=(Bpe&&) = default;
 
   /// Appends the ids of `bytes` and, for each, the offset in `bytes` at which its bytes end. `bytes` must not contain
   /// bytes that never occur in UTF-8 and be shorter than 4 GiB. Time O(n log n).
@@ -48,16 +45,26 @@ class Bpe {
   static constexpr uint64_t kNoPair = ~uint64_t{0};
   static uint64_t pair_of(uint32_t left, uint32_t right) { return uint64_t{left} << 32 | right; }
 
+  // Where a token text is: flat because loading looks up every merge three times.
+  struct IndexSlot {
+    uint32_t hash = 0;
+    uint32_t id = kNoId;
+  };
+  static constexpr uint32_t kNoId = ~uint32_t{0};
+
   void read_vocabulary(const JsonPart& vocab);
   void read_merges(const JsonPart& merges);
   void find_byte_tokens(const JsonPart& vocab);
+  void build_index();
+  size_t index_slot(uint32_t hash, std::string_view token_text) const;
+  uint32_t find_token(std::string_view token_text) const;
   size_t slot_of(uint64_t pair) const;
   const Merge* find_merge(uint32_t left, uint32_t right) const;
   void offer(Scratch& scratch, uint32_t left) const;
   void merge_all(Scratch& scratch) const;
 
   std::vector<std::string> texts_, bytes_;
-  std::unordered_map<std::string_view, uint32_t> index_;  // views into texts_
+  std::vector<IndexSlot> index_;  // open addressing, size a power of two, at most half full
   std::array<uint32_t, 256> byte_tokens_{};
   std::vector<Merge> merges_;  // open addressing, size a power of two, at most half full
 };

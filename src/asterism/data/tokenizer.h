@@ -44,8 +44,9 @@ class Tokenizer {
   Encoding encode_with_ranges(std::string_view text, std::span<const ByteRange> as_text = {}) const;
 
   /// The text of the tokens, their bytes joined; ill-formed UTF-8 (a character cut in two) becomes U+FFFD, one for each
-  /// maximal part. `skip_special` leaves out added tokens that are marked special. InputError for an id without a
-  /// token.
+  /// maximal part. An added token gives its content as it stands (the reference library reads it in the byte alphabet,
+  /// which breaks contents with letters such as "é"). `skip_special` leaves out added tokens that are marked special.
+  /// InputError for an id without a token.
   std::string decode(std::span<const int64_t> ids, bool skip_special = false) const;
   /// The same before anything is replaced.
   std::string decode_bytes(std::span<const int64_t> ids, bool skip_special = false) const;

@@ -1,0 +1,143 @@
+#include "asterism/data/bpe.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <random>
+
+#include "tests/data/tokenizer_files.h"
+
+namespace asterism::data {
+namespace {
+
+Bpe read(const nlohmann::json& model) {
+  return Bpe(JsonPart(model, "model"));
+}
+
+std::vector<int64_t> ids_of(const Bpe& bpe, std::string_view text) {
+  Bpe::Scratch scratch;
+  std::vector<int64_t> ids;
+  std::vector<size_t> ends;
+  bpe.encode(text, scratch, ids, ends);
+  EXPECT_EQ(ids.size(), ends.size());
+  return ids;
+}
+
+// The definition, word for word: again and again the pair of lowest rank, leftmost first.
+std::vector<int64_t> merge_by_definition(const std::vector<std::pair<std::string, std::string>>& merges, const Bpe& bpe,
+                                         const std::string& text) {
+  std::vector<std::string> symbols;
+  for (const char c : text) symbols.push_back(std::string(1, c));
+  while (true) {
+    size_t best_rank = merges.size(), best = 0;
+    for (size_t i = 0; i + 1 < symbols.size(); ++i) {
+      const auto found = std::find(merges.begin(), merges.end(), std::pair(symbols[i], symbols[i + 1]));
+      const auto rank = static_cast<size_t>(found - merges.begin());
+      if (rank < best_rank) {
+        best_rank = rank;
+        best = i;
+      }
+    }
+    if (best_rank == merges.size()) break;
+    symbols[best] += symbols[best + 1];
+    symbols.erase(symbols.begin() + static_cast<std::ptrdiff_t>(best) + 1);
+  }
+  std::vector<int64_t> ids;
+  for (const std::string& symbol : symbols) ids.push_back(*bpe.token_id(symbol));
+  return ids;
+}
+
+TEST(Bpe, MergesLowestRankFirstAndThenLeftmost) {
+  const Bpe bpe = read(small_tokenizer({{"b", "c"}, {"a", "b"}, {"a", "a"}}).at("model"));
+  EXPECT_EQ(ids_of(bpe, "abc"), (std::vector<int64_t>{'a', 256}));  // "bc" before "ab"
+  EXPECT_EQ(ids_of(bpe, "aaa"), (std::vector<int64_t>{258, 'a'}));
+  EXPECT_EQ(ids_of(bpe, ""), std::vector<int64_t>{});
+}
+
+TEST(Bpe, TakesNoWholeWordShortcut) {
+  // "abc" is a token, but its parts "ab" + "c" are never neighbours because "bc" merges first.
+  const Bpe bpe = read(small_tokenizer({{"b", "c"}, {"a", "b"}, {"ab", "c"}}).at("model"));
+  EXPECT_EQ(ids_of(bpe, "abc"), (std::vector<int64_t>{'a', 256}));
+}
+
+TEST(Bpe, EqualsTheDefinitionOnRandomMerges) {
+  std::mt19937 random(11);
+  for (int round = 0; round < 40; ++round) {
+    std::vector<std::string> known = {"a", "b", "c"};
+    std::vector<std::pair<std::string, std::string>> merges;
+    while (merges.size() < 30) {
+      const std::pair<std::string, std::string> merge = {known[random() % known.size()],
+                                                         known[random() % known.size()]};
+      const std::string joined = merge.first + merge.second;
+      if (std::find(known.begin(), known.end(), joined) != known.end()) continue;
+      known.push_back(joined);
+      merges.push_back(merge);
+    }
+    const Bpe bpe = read(small_tokenizer(merges).at("model"));
+    for (int i = 0; i < 20; ++i) {
+      std::string text;
+      for (size_t length = random() % 60; text.size() < length;) text.push_back("abc"[random() % 3]);
+      EXPECT_EQ(ids_of(bpe, text), merge_by_definition(merges, bpe, text)) << text;
+    }
+  }
+}
+
+TEST(Bpe, ReadsMergesAsStringsAndAsPairs) {
+  nlohmann::json model = small_tokenizer({{"a", "b"}, {"Ġ", "ab"}}).at("model");
+  model["merges"] = nlohmann::json::parse(R"([["a", "b"], ["Ġ", "ab"]])");
+  const Bpe bpe = read(model);
+  EXPECT_EQ(ids_of(bpe, " ab"), std::vector<int64_t>{257});
+  EXPECT_EQ(bpe.token_bytes(257), " ab");
+  EXPECT_EQ(bpe.token_text(257), "Ġab");
+}
+
+TEST(Bpe, EndsAreOffsetsInThePiece) {
+  const Bpe bpe = read(small_tokenizer({{"a", "b"}}).at("model"));
+  Bpe::Scratch scratch;
+  std::vector<int64_t> ids;
+  std::vector<size_t> ends;
+  bpe.encode("xab", scratch, ids, ends);
+  EXPECT_EQ(ends, (std::vector<size_t>{1, 3}));
+}
+
+TEST(Bpe, NamesTheDamageInAModel) {
+  using Change = std::function<void(nlohmann::json&)>;
+  const std::vector<std::pair<std::string, Change>> cases = {
+      {"model: member \"type\" is missing", [](auto& m) { m.erase("type"); }},
+      {"model: type \"WordPiece\" is not supported", [](auto& m) { m["type"] = "WordPiece"; }},
+      {"model: member \"vocab\" is missing", [](auto& m) { m.erase("vocab"); }},
+      {"model: member \"merges\" is missing", [](auto& m) { m.erase("merges"); }},
+      {"model: dropout is set", [](auto& m) { m["dropout"] = 0.1; }},
+      {"model: unk_token is set", [](auto& m) { m["unk_token"] = "<unk>"; }},
+      {"model: end_of_word_suffix is set", [](auto& m) { m["end_of_word_suffix"] = "</w>"; }},
+      {"model: byte_fallback is true", [](auto& m) { m["byte_fallback"] = true; }},
+      {"model: ignore_merges is true", [](auto& m) { m["ignore_merges"] = true; }},
+      {"id 97 belongs to both", [](auto& m) { m["vocab"]["ab"] = 97; }},
+      {"token \"ab\" has id -1", [](auto& m) { m["vocab"]["ab"] = -1; }},
+      {"token \"ab\" has id 99999999999", [](auto& m) { m["vocab"]["ab"] = 99999999999; }},
+      {"token \"ab\" has id \"1\"", [](auto& m) { m["vocab"]["ab"] = "1"; }},
+      {"model.vocab: has no token for byte 32", [](auto& m) { m["vocab"].erase("Ġ"); }},
+      {"model.vocab: is empty", [](auto& m) { m["vocab"] = nlohmann::json::object(); }},
+      {"model.merges[1]: \"zz\" is not in the vocabulary", [](auto& m) { m["merges"].push_back("zz a"); }},
+      {"model.merges[1]: \"ba\" is not in the vocabulary", [](auto& m) { m["merges"].push_back("b a"); }},
+      {"model.merges[1]: repeats merge 0", [](auto& m) { m["merges"].push_back("a b"); }},
+      {"model.merges[1]: expected \"left right\"", [](auto& m) { m["merges"].push_back("a b c"); }},
+      {"model.merges[1]: expected \"left right\"", [](auto& m) { m["merges"].push_back(7); }}};
+  for (const auto& [expected, change] : cases) {
+    nlohmann::json model = small_tokenizer({{"a", "b"}}).at("model");
+    change(model);
+    const std::string message = message_of([&] { read(model); });
+    EXPECT_NE(message.find(expected), std::string::npos) << expected << " in: " << message;
+  }
+}
+
+TEST(Bpe, MayLackBytesThatNoTextHas) {
+  nlohmann::json model = small_tokenizer({}).at("model");
+  model["vocab"].erase(byte_character(0xC0));
+  model["vocab"].erase(byte_character(0xFF));
+  EXPECT_EQ(ids_of(read(model), "a"), std::vector<int64_t>{'a'});
+}
+
+}  // namespace
+}  // namespace asterism::data
