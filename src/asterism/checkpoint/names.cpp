@@ -161,28 +161,6 @@ bool take_prefix(std::string_view& text, std::string_view prefix) {
   return true;
 }
 
-/// A name below a layer or an MTP block.
-struct BlockName {
-  bool mtp = false;
-  int64_t number = 0;
-  std::string_view leaf;
-
-  std::string canonical_prefix() const { return (mtp ? "mtp." : "model.layers.") + std::to_string(number) + "."; }
-};
-
-std::optional<BlockName> split_block(std::string_view name) {
-  BlockName block;
-  block.leaf = name;
-  block.mtp = take_prefix(block.leaf, "mtp.");
-  if (!block.mtp && !take_prefix(block.leaf, "model.layers.") && !take_prefix(block.leaf, "layers.")) {
-    return std::nullopt;
-  }
-  const auto number = take_number(block.leaf);
-  if (!number) return std::nullopt;
-  block.number = *number;
-  return block;
-}
-
 std::optional<CanonicalName> expert_name(const BlockName& block) {
   for (const std::string_view prefix : kExpertPrefixes) {
     std::string_view rest = block.leaf;
@@ -211,6 +189,19 @@ std::optional<std::string> spelled_leaf(std::span<const Leaf> leaves, std::strin
 }
 
 }  // namespace
+
+std::optional<BlockName> split_block(std::string_view name) {
+  BlockName block;
+  block.leaf = name;
+  block.mtp = take_prefix(block.leaf, "mtp.");
+  if (!block.mtp && !take_prefix(block.leaf, "model.layers.") && !take_prefix(block.leaf, "layers.")) {
+    return std::nullopt;
+  }
+  const auto number = take_number(block.leaf);
+  if (!number) return std::nullopt;
+  block.number = *number;
+  return block;
+}
 
 std::optional<CanonicalName> canonical_name(std::string_view stored) {
   const auto block = split_block(stored);

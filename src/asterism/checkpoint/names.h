@@ -8,6 +8,19 @@
 
 namespace asterism::checkpoint {
 
+/// A name below a layer or an MTP block: "model.layers.3.self_attn.sinks" has number 3 and leaf "self_attn.sinks".
+struct BlockName {
+  bool mtp = false;
+  int64_t number = 0;
+  std::string_view leaf;  // points into the text that was split
+
+  /// "model.layers.3." or "mtp.0.".
+  std::string canonical_prefix() const { return (mtp ? "mtp." : "model.layers.") + std::to_string(number) + "."; }
+};
+
+/// nullopt when `name` does not start with "model.layers.N.", "layers.N." or "mtp.N.".
+std::optional<BlockName> split_block(std::string_view name);
+
 /// How a checkpoint spells its tensor names (model-spec 6.4). Canonical names are the module names of Hugging Face,
 /// with MTP blocks as "mtp.0." + the names of a layer ("mtp.0.self_attn.q_a_proj.weight", "mtp.0.hc_head.hc_fn").
 enum class Spelling {
