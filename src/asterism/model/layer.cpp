@@ -1,0 +1,59 @@
+#include "asterism/model/layer.h"
+
+namespace asterism::model {
+
+namespace {
+
+template <typename Half>
+std::vector<at::Tensor> take_slots(const Config& config, const LayerSpec& spec, const Half& half) {
+  std::vector<at::Tensor> slots;
+  Half copy = half;
+  for_each_slot(config, spec, copy, [&](at::Tensor& slot) { slots.push_back(slot); });
+  return slots;
+}
+
+template <typename Half>
+Half with_slots(const Config& config, const LayerSpec& spec, const Half& half, const std::vector<at::Tensor>& slots) {
+  Half copy = half;
+  size_t next = 0;
+  for_each_slot(config, spec, copy, [&](at::Tensor& slot) { slot = slots[next++]; });
+  return copy;
+}
+
+// The task outlives this call (its node runs it again), so it holds the half by value: handles only, no data.
+template <typename Half, typename Run>
+HalfTask make_task(const Config& config, const LayerSpec& spec, const Half& half, const Run& run) {
+  HalfTask task;
+  task.slots = take_slots(config, spec, half);
+  task.run = [&config, spec, half, run](const at::Tensor& x_TND, const std::vector<at::Tensor>& slots) {
+    return run(with_slots(config, spec, half, slots), x_TND);
+  };
+  return task;
+}
+
+}  // namespace
+
+void add_loss(at::Tensor& sum, const at::Tensor& value) {
+  if (!value.defined()) return;
+  sum = sum.defined() ? sum + value : value;
+}
+
+at::Tensor run_layer(const Config& config, const LayerWeights& weights, const LayerSpec& spec, int64_t layer,
+                     const at::Tensor& x_TND, const std::shared_ptr<const StreamContext>& context,
+                     Recompute recompute, const std::shared_ptr<LayerDecisions>& decisions, LossSums& sums) {
+  const HalfTask attention_task = make_task(
+      config, spec, weights.attention, [context, decisions, spec, layer](const AttentionHalf& half, const at::Tensor& x) {
+        return attention_half(half, spec, layer, x, *context, *decisions);
+      });
+  const HalfOutput attended = run_half(attention_task, x_TND, recompute);
+  add_loss(sums.indexer_loss, attended.auxiliary);
+  const HalfTask moe_task = make_task(
+      config, spec, weights.moe, [context, decisions, spec, layer](const MoeHalf& half, const at::Tensor& x) {
+        return moe_half(half, spec, layer, x, *context, *decisions);
+      });
+  const HalfOutput mixed = run_half(moe_task, attended.x_TND, recompute);
+  add_loss(sums.balance_loss, mixed.auxiliary);
+  return mixed.x_TND;
+}
+
+}  // namespace asterism::model

@@ -1,0 +1,141 @@
+#include "asterism/model/lora.h"
+
+#include <cmath>
+
+#include "asterism/core/error.h"
+#include "asterism/core/rng.h"
+#include "asterism/ops/matmul.h"
+
+namespace asterism::model {
+
+namespace {
+
+bool ends_with(const std::string& value, const std::string& ending) {
+  return value.size() >= ending.size() && value.compare(value.size() - ending.size(), ending.size(), ending) == 0;
+}
+
+// The part of a layer's path behind "model.layers.3.", or "" for other paths.
+std::string leaf_of_layer(const std::string& path) {
+  const std::string prefix = "model.layers.";
+  if (path.compare(0, prefix.size(), prefix) != 0) return "";
+  return path.substr(path.find('.', prefix.size()) + 1);
+}
+
+bool in_group(const std::string& group, const std::string& path) {
+  const std::string leaf = leaf_of_layer(path);
+  if (group == "shared_experts") return leaf.rfind("mlp.shared_experts.", 0) == 0;
+  if (group == "experts") return leaf.rfind("mlp.experts.", 0) == 0;
+  for (const char* name : {"q_a_proj", "q_b_proj", "kv_proj", "o_a_proj", "o_b_proj"}) {
+    if (leaf == std::string("self_attn.") + name) return true;
+  }
+  return false;
+}
+
+// Glob with * for any text, also across dots; linear in practice, patterns are short.
+bool matches(const char* pattern, const char* value) {
+  if (*pattern == '\0') return *value == '\0';
+  if (*pattern != '*') return *value == *pattern && matches(pattern + 1, value + 1);
+  for (;; ++value) {
+    if (matches(pattern + 1, value)) return true;
+    if (*value == '\0') return false;
+  }
+}
+
+bool selects(const std::string& target, const std::string& path) {
+  if (target == "attention" || target == "shared_experts" || target == "experts") return in_group(target, path);
+  const std::string pattern = projection_path(target);
+  if (matches(pattern.c_str(), path.c_str())) return true;
+  const bool absolute = pattern.rfind("model.", 0) == 0 || pattern.rfind("mtp.", 0) == 0 || pattern.rfind("*", 0) == 0;
+  const std::string leaf = leaf_of_layer(path);
+  return !absolute && !leaf.empty() && matches(pattern.c_str(), leaf.c_str());
+}
+
+}  // namespace
+
+double LoraConfig::scale() const {
+  return rslora ? alpha / std::sqrt(static_cast<double>(rank)) : alpha / static_cast<double>(rank);
+}
+
+std::string projection_path(const std::string& tensor_name) {
+  const std::string ending = ".weight";
+  return ends_with(tensor_name, ending) ? tensor_name.substr(0, tensor_name.size() - ending.size()) : tensor_name;
+}
+
+bool adapted_as_parameter(const std::string& path) {
+  return ends_with(path, ".mlp.experts.gate_up_proj") || ends_with(path, ".mlp.experts.down_proj") ||
+         ends_with(path, ".self_attn.o_a_proj") || ends_with(path, ".mlp.gate");
+}
+
+std::vector<std::string> match_targets(const Config& config, const std::vector<std::string>& targets) {
+  std::vector<std::string> paths;
+  Weights scratch;
+  for_each_projection(config, scratch,
+                      [&](const TensorSpec& spec, Projection&) { paths.push_back(projection_path(spec.name)); });
+  std::vector<bool> chosen(paths.size(), false);
+  for (const std::string& target : targets) {
+    bool found = false;
+    for (size_t i = 0; i < paths.size(); ++i) {
+      if (!selects(target, paths[i])) continue;
+      chosen[i] = found = true;
+    }
+    if (found) continue;
+    std::vector<std::string> known = {"attention", "shared_experts", "experts"};
+    for (const std::string& path : paths) {
+      known.push_back(path);
+      if (!leaf_of_layer(path).empty()) known.push_back(leaf_of_layer(path));
+    }
+    const std::string near = nearest_name(target, known);
+    input_error("lora.targets: \"", target, "\" matches no matrix of the model",
+                near.empty() ? std::string() : text("; did you mean \"", near, "\"?"),
+                " Groups: attention, shared_experts, experts; or a path such as self_attn.q_b_proj, * allowed");
+  }
+  std::vector<std::string> selected;
+  for (size_t i = 0; i < paths.size(); ++i) {
+    if (chosen[i]) selected.push_back(paths[i]);
+  }
+  return selected;
+}
+
+LoraShapes lora_shapes(const TensorSpec& spec, int64_t rank) {
+  if (spec.shape.size() == 3) {
+    const int64_t experts = spec.shape[0], out = spec.shape[1], in = spec.shape[2];
+    return {{experts * rank, in}, {out, rank * experts}};
+  }
+  return {{rank, spec.shape[1]}, {spec.shape[0], rank}};
+}
+
+std::vector<std::string> attach_lora(const Config& config, Weights& weights, const LoraConfig& lora, uint64_t seed) {
+  const std::vector<std::string> paths = match_targets(config, lora.targets);
+  size_t next = 0;
+  for_each_projection(config, weights, [&](const TensorSpec& spec, Projection& projection) {
+    const std::string path = projection_path(spec.name);
+    if (next == paths.size() || paths[next] != path) return;
+    ++next;
+    const bool parameter = adapted_as_parameter(path);
+    const auto type = projection.weight.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+    const LoraShapes shapes = lora_shapes(spec, lora.rank);
+    at::Tensor a = at::empty(shapes.a, at::kFloat);
+    const double bound = 1.0 / std::sqrt(static_cast<double>(shapes.a.back()));
+    fill_uniform(RandomStream(seed, "lora_a:" + path), a.data_ptr<float>(), a.numel(), -bound, bound);
+    projection.lora = ops::LoraPair{a.to(type), at::zeros(shapes.b, type), lora.scale()};
+    projection.lora_dropout = parameter ? 0.0 : lora.dropout;
+  });
+  return paths;
+}
+
+at::Tensor merged_weight(const Projection& projection) {
+  const at::Tensor weight = projection.weight.to(ops::sum_type(projection.weight.scalar_type()));
+  if (!projection.lora) return weight;
+  const ops::LoraPair& lora = *projection.lora;
+  if (weight.dim() == 2) return weight + ops::matmul_nn(lora.b_NR, lora.a_RK) * lora.scale;
+  const int64_t num_experts = weight.size(0), rank = lora.a_RK.size(0) / num_experts;
+  at::Tensor merged = weight.clone();
+  for (int64_t e = 0; e < num_experts; ++e) {
+    // PEFT packs A expert by expert and B with the expert as the fastest index.
+    const at::Tensor b_NR = lora.b_NR.slice(1, e, std::nullopt, num_experts);
+    merged[e] += ops::matmul_nn(b_NR, lora.a_RK.slice(0, e * rank, (e + 1) * rank)) * lora.scale;
+  }
+  return merged;
+}
+
+}  // namespace asterism::model

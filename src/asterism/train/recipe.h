@@ -1,0 +1,102 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "asterism/model/lora.h"
+
+namespace asterism::train {
+
+/// A run, as plain values: what the recipe file says after defaults and overrides (docs of every key: the recipe reference
+/// in docs/recipe.md). The command line parses it; nothing below reads files or the environment for settings.
+
+enum class Storage { kAuto, kFp32, kBf16 };
+enum class Compute { kAuto, kFp32, kBf16 };
+enum class IndexerMode { kFrozen, kKl };
+
+struct ModelSection {
+  std::string path;
+  std::string tokenizer;  // folder or tokenizer.json; empty = model.path
+  Storage storage = Storage::kAuto;
+  Compute compute = Compute::kAuto;
+  IndexerMode indexer = IndexerMode::kFrozen;
+  double mtp_weight = 0.0;
+};
+
+struct DataSection {
+  std::vector<std::string> train;
+  std::vector<std::string> eval;
+  std::string variant = "auto";         // auto | v4-preview | v4-0731
+  std::string thinking = "auto";        // auto | chat | thinking
+  std::string reasoning_effort = "none";  // none | low | high | max
+  bool drop_thinking = true;
+  std::string history = "auto";  // auto | all | last_turn | split
+  int64_t sequence_length = 4096;
+  bool packing = true;
+  std::string overlong = "error";  // error | drop | truncate
+  std::string bad_rows = "error";  // error | skip
+  bool shuffle = true;
+};
+
+struct LoraSection {
+  std::string from;  // PEFT adapter to continue; rank, alpha, rslora and targets then come from it
+  model::LoraConfig config;
+};
+
+enum class RecomputeMode { kBlocks, kNone };
+
+struct TrainSection {
+  int64_t steps = 0;    // exactly one of steps and epochs is set
+  double epochs = 0.0;
+  int64_t batch = 64;        // rows per optimizer step
+  int64_t micro_batch = 1;   // rows computed at once
+  RecomputeMode recompute = RecomputeMode::kBlocks;
+  double balance_loss = 0.0;
+};
+
+struct OptimizerSection {
+  double lr = 1e-4;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double eps = 1e-8;
+  double weight_decay = 0.1;
+  double clip_norm = 1.0;  // 0 = off
+};
+
+enum class Decay { kCosine, kLinear, kConstant };
+
+struct ScheduleSection {
+  int64_t warmup_steps = 0;
+  Decay decay = Decay::kCosine;
+  double min_ratio = 0.1;
+};
+
+struct CheckpointSection {
+  int64_t every = 500;  // 0 = only at the end
+  int64_t keep = 2;
+  std::string resume = "auto";  // auto | never | a folder
+};
+
+struct LogSection {
+  int64_t every = 1;
+  bool tensorboard = true;
+};
+
+struct Recipe {
+  std::string name;
+  std::string output = "runs";
+  uint64_t seed = 0;
+  ModelSection model;
+  DataSection data;
+  std::optional<LoraSection> lora;  // absent = full fine-tuning
+  TrainSection train;
+  OptimizerSection optimizer;
+  ScheduleSection schedule;
+  CheckpointSection checkpoint;
+  int64_t eval_every = 0;
+  LogSection log;
+};
+
+}  // namespace asterism::train
