@@ -19,7 +19,9 @@ using model::TensorRole;
 using model::TensorSpec;
 using Tensors = std::map<std::string, at::Tensor>;
 
-model::Config config_of(const std::string& name) { return model::read_config(golden("hf/" + name + "/config.json")); }
+model::Config config_of(const std::string& name) {
+  return model::read_config(golden("hf/" + name + "/config.json"));
+}
 
 /// The weights by canonical name.
 Tensors named(const model::Config& config, model::Weights weights) {
@@ -59,7 +61,9 @@ std::string error_for(const std::string& name, const Tensors& tensors) {
   return error_of<InputError>([&] { read_weights(folder.path(), config_of(name)); });
 }
 
-bool mentions(const std::string& message, const std::string& part) { return message.find(part) != std::string::npos; }
+bool mentions(const std::string& message, const std::string& part) {
+  return message.find(part) != std::string::npos;
+}
 
 class ThreeSpellings : public ::testing::TestWithParam<const char*> {};
 
@@ -116,7 +120,8 @@ TEST(HfCheckpoint, RewritesTheFileOfTransformersByteForByte) {
     const auto config = config_of(name);
     const TemporaryFolder folder;
     write_checkpoint(folder / "out", config, read_weights(golden("hf") / name, config).weights);
-    EXPECT_TRUE(read_text(folder / "out" / "model.safetensors") == read_text(golden("hf") / name / "model.safetensors"));
+    EXPECT_TRUE(read_text(folder / "out" / "model.safetensors") ==
+                read_text(golden("hf") / name / "model.safetensors"));
   }
 }
 

@@ -23,9 +23,13 @@ using Names = std::set<std::string>;
 const char* const kLora = "hf/all_paths/lora";
 const std::string kRoot = "base_model.model.";
 
-model::Config all_paths() { return model::read_config(golden("hf/all_paths/config.json")); }
+model::Config all_paths() {
+  return model::read_config(golden("hf/all_paths/config.json"));
+}
 
-bool mentions(const std::string& message, const std::string& part) { return message.find(part) != std::string::npos; }
+bool mentions(const std::string& message, const std::string& part) {
+  return message.find(part) != std::string::npos;
+}
 
 /// Weights without tensors that carry LoRA pairs of rank 2 on the named matrices.
 model::Weights with_pairs(const model::Config& config, const Names& names, double scale) {
@@ -50,7 +54,12 @@ Names matrices(const std::vector<std::string>& leaves, const std::vector<int>& l
   return names;
 }
 
-const AdapterConfig kRankTwo{.rank = 2, .alpha = 4.0};
+model::LoraConfig rank_two() {
+  model::LoraConfig lora;
+  lora.rank = 2;
+  lora.alpha = 4.0;
+  return lora;
+}
 
 /// Tensors and config of the golden adapter, to be changed and written elsewhere.
 struct Stored {
@@ -78,14 +87,16 @@ struct Stored {
 
 TEST(Peft, ReadsTheGoldenAdapterByCanonicalNames) {
   const Adapter adapter = read_adapter(golden(kLora), all_paths());
-  EXPECT_EQ(adapter.config.rank, 4);
-  EXPECT_EQ(adapter.config.scale(), 2.0);
+  EXPECT_EQ(adapter.config.lora.rank, 4);
+  EXPECT_EQ(adapter.config.lora.scale(), 2.0);
   EXPECT_EQ(adapter.pairs.size(), 50U);
   const Source source = Source::open(golden(kLora), "adapter_model");
   const std::string layer = "model.layers.3.";
   const auto expect_pair = [&](const std::string& matrix, const std::string& path) {
-    EXPECT_TRUE(at::equal(adapter.pairs.at(layer + matrix).a_RK, source.tensor(kRoot + layer + path + ".lora_A.weight")));
-    EXPECT_TRUE(at::equal(adapter.pairs.at(layer + matrix).b_NR, source.tensor(kRoot + layer + path + ".lora_B.weight")));
+    EXPECT_TRUE(
+        at::equal(adapter.pairs.at(layer + matrix).a_RK, source.tensor(kRoot + layer + path + ".lora_A.weight")));
+    EXPECT_TRUE(
+        at::equal(adapter.pairs.at(layer + matrix).b_NR, source.tensor(kRoot + layer + path + ".lora_B.weight")));
     EXPECT_EQ(adapter.pairs.at(layer + matrix).scale, 2.0);
   };
   expect_pair("self_attn.q_a_proj.weight", "self_attn.q_a_proj");
@@ -98,10 +109,9 @@ TEST(Peft, ReadsTheGoldenAdapterByCanonicalNames) {
 TEST(Peft, ReexportsTheGoldenAdapterByteForByte) {
   const auto config = all_paths();
   auto weights = read_weights(golden("hf/all_paths"), config).weights;
-  const Adapter adapter = read_adapter(golden(kLora), config);
-  attach(adapter, config, weights);
+  const LoadedAdapter adapter = load_adapter(golden(kLora), config, weights);
   const TemporaryFolder folder;
-  write_adapter(folder / "out", adapter.config, config, weights);
+  write_adapter(folder / "out", config, weights, adapter.lora, "");
   EXPECT_EQ(folder.entries(), Names{"out"});
   EXPECT_TRUE(read_text(folder / "out" / "adapter_model.safetensors") ==
               read_text(golden(kLora) / "adapter_model.safetensors"));
@@ -124,7 +134,7 @@ TEST(Peft, TheExpressionMatchesExactlyTheAdaptedLinears) {
   names.merge(matrices({"self_attn.compressor.kv_proj.weight"}, {1, 2, 3, 4}));
   names.insert("mtp.0.e_proj.weight");
   const TemporaryFolder folder;
-  write_adapter(folder / "out", kRankTwo, config, with_pairs(config, names, 2.0));
+  write_adapter(folder / "out", config, with_pairs(config, names, 2.0), rank_two(), "");
   const Json written = Json::parse(read_text(folder / "out" / "adapter_config.json"));
   const std::regex expression(written["target_modules"].get<std::string>());
   model::Weights weights;
@@ -146,9 +156,9 @@ TEST(Peft, OneAdaptedExpertMatrixIsNamedByTheConfiguration) {
   for (const std::string leaf : {"mlp.experts.gate_up_proj", "mlp.experts.down_proj"}) {
     const Names names = matrices({leaf}, {0, 1, 2, 3, 4});
     const TemporaryFolder folder;
-    write_adapter(folder / "out", kRankTwo, config, with_pairs(config, names, 2.0));
-    EXPECT_TRUE(Source::open(folder / "out", "adapter_model")
-                    .contains(kRoot + "model.layers.0.mlp.experts.lora_A.weight"));
+    write_adapter(folder / "out", config, with_pairs(config, names, 2.0), rank_two(), "");
+    EXPECT_TRUE(
+        Source::open(folder / "out", "adapter_model").contains(kRoot + "model.layers.0.mlp.experts.lora_A.weight"));
     const Json written = Json::parse(read_text(folder / "out" / "adapter_config.json"));
     EXPECT_EQ(written["target_parameters"], Json::array({leaf}));
     EXPECT_EQ(written["target_modules"], Json::array());
@@ -162,7 +172,7 @@ TEST(Peft, ParametersOfSomeLayersAreNamedInFull) {
   Names names = matrices({"mlp.experts.gate_up_proj", "self_attn.o_a_proj.weight"}, {0, 1, 2, 3, 4});
   names.merge(matrices({"mlp.experts.down_proj", "mlp.gate.weight"}, {2, 4}));
   const TemporaryFolder folder;
-  write_adapter(folder / "out", kRankTwo, config, with_pairs(config, names, 2.0));
+  write_adapter(folder / "out", config, with_pairs(config, names, 2.0), rank_two(), "");
   const Json written = Json::parse(read_text(folder / "out" / "adapter_config.json"));
   EXPECT_EQ(written["target_parameters"].get<Names>(),
             (Names{"mlp.experts.gate_up_proj", "self_attn.o_a_proj.weight", "model.layers.2.mlp.experts.down_proj",
@@ -178,28 +188,27 @@ TEST(Peft, ParametersOfSomeLayersAreNamedInFull) {
 
 TEST(Peft, RankStabilisedScaleIsWrittenAndRead) {
   const auto config = all_paths();
-  AdapterConfig adapter = kRankTwo;
-  adapter.rslora = true;
-  adapter.alpha = 2.5;
-  adapter.dropout = 0.25;
-  adapter.base_model = "some/base";
-  EXPECT_DOUBLE_EQ(adapter.scale(), 2.5 / std::sqrt(2.0));
+  model::LoraConfig lora = rank_two();
+  lora.rslora = true;
+  lora.alpha = 2.5;
+  lora.dropout = 0.25;
+  EXPECT_DOUBLE_EQ(lora.scale(), 2.5 / std::sqrt(2.0));
   const TemporaryFolder folder;
   const Names names = matrices({"self_attn.q_a_proj.weight"}, {0});
-  write_adapter(folder / "out", adapter, config, with_pairs(config, names, adapter.scale()));
+  write_adapter(folder / "out", config, with_pairs(config, names, lora.scale()), lora, "some/base");
   const Adapter again = read_adapter(folder / "out", config);
-  EXPECT_EQ(again.pairs.begin()->second.scale, adapter.scale());
-  EXPECT_EQ(again.config.dropout, 0.25);
+  EXPECT_EQ(again.pairs.begin()->second.scale, lora.scale());
+  EXPECT_EQ(again.config.lora.dropout, 0.25);
   EXPECT_EQ(again.config.base_model, "some/base");
 }
 
 TEST(Peft, DropoutIsNotWrittenForParameters) {
   const auto config = all_paths();
-  AdapterConfig adapter = kRankTwo;
-  adapter.dropout = 0.25;
+  model::LoraConfig lora = rank_two();
+  lora.dropout = 0.25;
   const TemporaryFolder folder;
-  write_adapter(folder / "out", adapter, config,
-                with_pairs(config, matrices({"self_attn.o_a_proj.weight"}, {0}), adapter.scale()));
+  write_adapter(folder / "out", config, with_pairs(config, matrices({"self_attn.o_a_proj.weight"}, {0}), lora.scale()),
+                lora, "");
   EXPECT_EQ(Json::parse(read_text(folder / "out" / "adapter_config.json"))["lora_dropout"], 0.0);
 }
 
@@ -272,20 +281,50 @@ TEST(Peft, AFailedWriteLeavesNothing) {
   const auto weights = with_pairs(config, matrices({"self_attn.q_a_proj.weight"}, {0}), 2.0);
   const TemporaryFolder folder;
   folder.write("file", "");
-  EXPECT_THROW(write_adapter(folder / "file" / "out", kRankTwo, config, weights), RunError);
-  AdapterConfig other = kRankTwo;
+  EXPECT_THROW(write_adapter(folder / "file" / "out", config, weights, rank_two(), ""), RunError);
+  model::LoraConfig other = rank_two();
   other.rank = 3;
-  EXPECT_THROW(write_adapter(folder / "out", other, config, weights), c10::Error);
-  EXPECT_THROW(write_adapter(folder / "out", kRankTwo, config, model::Weights{}), c10::Error);
+  EXPECT_THROW(write_adapter(folder / "out", config, weights, other, ""), c10::Error);
+  EXPECT_THROW(write_adapter(folder / "out", config, model::Weights{}, rank_two(), ""), c10::Error);
   EXPECT_EQ(folder.entries(), Names{"file"});
 }
 
-TEST(Peft, AnAdapterForAnotherModelCannotBeAttached) {
+TEST(Peft, AnExistingFolderIsReplacedUnlessItIsToBeKept) {
   const auto config = all_paths();
-  Adapter adapter = read_adapter(golden(kLora), config);
-  adapter.pairs["model.layers.9.self_attn.q_a_proj.weight"] = adapter.pairs.begin()->second;
+  const auto weights = with_pairs(config, matrices({"self_attn.q_a_proj.weight"}, {0}), 2.0);
+  const TemporaryFolder folder;
+  fs::create_directory(folder / "out");
+  folder.write("out/old", "");
+  EXPECT_THROW(write_adapter(folder / "out", config, weights, rank_two(), "", /*replace=*/false), InputError);
+  EXPECT_TRUE(fs::exists(folder / "out" / "old"));
+  write_adapter(folder / "out", config, weights, rank_two(), "");
+  EXPECT_FALSE(fs::exists(folder / "out" / "old"));
+}
+
+TEST(Peft, LoadedPairsHaveTheWidthOfTheirWeights) {
+  const auto config = all_paths();
+  for (const auto type : {at::kFloat, at::kDouble, at::kBFloat16}) {
+    auto weights = read_weights(golden("hf/all_paths"), config, {.matrix_dtype = type}).weights;
+    const LoadedAdapter loaded = load_adapter(golden(kLora), config, weights);
+    EXPECT_EQ(loaded.paths.size(), 50U);
+    EXPECT_EQ(loaded.lora.targets, loaded.paths);
+    const auto expected = type == at::kDouble ? at::kDouble : at::kFloat;
+    EXPECT_EQ(weights.layers[2].moe.moe.down.lora->a_RK.scalar_type(), expected);
+    EXPECT_FALSE(weights.layers[2].moe.moe.gate.lora);
+  }
+}
+
+TEST(Peft, TensorNamesAreThoseOfTheFile) {
+  const auto config = all_paths();
   model::Weights weights;
-  EXPECT_THROW(attach(adapter, config, weights), c10::Error);
+  load_adapter(golden(kLora), config, weights);
+  const auto names = adapter_tensor_names(config, weights);
+  Names stored;
+  for (const auto& [name, file_name] : names) stored.insert(file_name);
+  const auto expected = Source::open(golden(kLora), "adapter_model").names();
+  EXPECT_EQ(stored, Names(expected.begin(), expected.end()));
+  EXPECT_EQ(names.at("model.layers.0.mlp.experts.gate_up_proj.lora_B.weight"),
+            kRoot + "model.layers.0.mlp.experts.base_layer.lora_B.weight");
 }
 
 }  // namespace

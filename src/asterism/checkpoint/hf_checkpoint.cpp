@@ -65,12 +65,12 @@ class Binder {
   Binder(const Source& source, const model::Config& config, const ReadOptions& options)
       : source_(source), config_(config), options_(options), specs_(model::tensor_specs(config)) {}
 
-  ReadResult read() {
+  LoadedWeights read() {
     refuse_quantised();
     for (const std::string& name : source_.names()) place(name);
     for (const TensorSpec& spec : specs_) check(spec);
     problems_.throw_if_any(source_.folder().string() + ": the tensors do not fit config.json", hint());
-    ReadResult result;
+    LoadedWeights result;
     model::for_each_tensor(config_, result.weights,
                            [&](const TensorSpec& spec, at::Tensor& tensor) { tensor = load(spec); });
     if (!aside_.empty()) {
@@ -268,7 +268,7 @@ std::string config_dtype(at::ScalarType dtype) {
 
 }  // namespace
 
-ReadResult read_weights(const fs::path& folder, const model::Config& config, const ReadOptions& options) {
+LoadedWeights read_weights(const fs::path& folder, const model::Config& config, const ReadOptions& options) {
   TORCH_CHECK(!options.matrix_dtype || is_matrix_dtype(*options.matrix_dtype),
               "[checkpoint] matrices are read as fp64, fp32, fp16 or bf16, got ", *options.matrix_dtype);
   const at::NoGradGuard no_grad;

@@ -20,7 +20,7 @@ struct ReadOptions {
   std::optional<at::ScalarType> matrix_dtype = std::nullopt;
 };
 
-struct ReadResult {
+struct LoadedWeights {
   model::Weights weights;
   std::vector<std::string> notes;  // what was left aside, for the log
 };
@@ -30,8 +30,8 @@ struct ReadResult {
 /// one InputError. Further InputErrors: quantised tensors (F8, int8, companions .scale), which cannot be read, and a
 /// hash table that names an expert outside 0 .. E-1. MTP tensors of a model that has no MTP layers by its configuration
 /// are left aside with a note.
-ReadResult read_weights(const std::filesystem::path& folder, const model::Config& config,
-                        const ReadOptions& options = {});
+LoadedWeights read_weights(const std::filesystem::path& folder, const model::Config& config,
+                           const ReadOptions& options = {});
 
 struct WriteOptions {
   Spelling spelling = Spelling::kSavePretrained;

@@ -1,9 +1,7 @@
 #include "asterism/checkpoint/peft.h"
 
 #include <algorithm>
-#include <array>
 #include <optional>
-#include <set>
 #include <string_view>
 #include <vector>
 
@@ -29,27 +27,8 @@ const char* const kNoPartner = "tensors without their partner";
 const char* const kShape = "tensors of the wrong shape";
 const char* const kDtype = "tensors that are not floating point";
 
-// What PEFT cannot wrap as a linear: o_a_proj is grouped, the router gate and the experts are bare parameters.
-constexpr std::array<std::string_view, 4> kParameterLeaves = {"self_attn.o_a_proj.weight", "mlp.gate.weight",
-                                                              "mlp.experts.gate_up_proj", "mlp.experts.down_proj"};
-
-bool is_parameter_leaf(std::string_view leaf) {
-  return std::find(kParameterLeaves.begin(), kParameterLeaves.end(), leaf) != kParameterLeaves.end();
-}
-
 std::string_view without_end(std::string_view name, std::string_view end) {
   return name.substr(0, name.size() - end.size());
-}
-
-/// Shapes of A and B: [r, in] and [out, r]; for packed experts [E, out, in], [E * r, in] and [out, r * E].
-struct PairShape {
-  std::vector<int64_t> a, b;
-};
-
-PairShape pair_shape(const TensorSpec& spec, int64_t rank) {
-  const size_t packed = spec.shape.size() == 3 ? 1 : 0;
-  const int64_t rows = packed == 1 ? spec.shape[0] * rank : rank;
-  return {{rows, spec.shape[packed + 1]}, {spec.shape[packed], rows}};
 }
 
 std::map<std::string, TensorSpec> projection_specs(const model::Config& config) {
@@ -70,14 +49,14 @@ class AdapterBinder {
     for (const std::string& name : source_.names()) place(name);
     std::map<std::string, ops::LoraPair> pairs;
     for (const auto& [projection, names] : found_) {
-      const PairShape shape = pair_shape(specs_.at(projection), adapter_.rank);
+      const model::LoraShapes shapes = model::lora_shapes(specs_.at(projection), adapter_.lora.rank);
       if (names.a.empty() || names.b.empty()) {
         problems_.add(kNoPartner, names.a + names.b);
         continue;
       }
-      check(names.a, shape.a);
-      check(names.b, shape.b);
-      pairs[projection] = {.a_RK = load(names.a), .b_NR = load(names.b), .scale = adapter_.scale()};
+      check(names.a, shapes.a);
+      check(names.b, shapes.b);
+      pairs[projection] = {.a_RK = load(names.a), .b_NR = load(names.b), .scale = adapter_.lora.scale()};
     }
     if (found_.empty()) problems_.add("adapters without tensors", "adapter_model.safetensors");
     problems_.throw_if_any(source_.folder().string() + ": the adapter does not fit the model",
@@ -124,8 +103,8 @@ class AdapterBinder {
     const TensorInfo& info = source_.info(name);
     if (!c10::isFloatingType(info.dtype)) problems_.add(kDtype, name + " " + safetensors_dtype_name(info.dtype));
     if (info.shape == shape) return;
-    problems_.add(kShape, text(name, ": expected ", at::IntArrayRef(shape), " with r = ", adapter_.rank, ", found ",
-                               at::IntArrayRef(info.shape)));
+    problems_.add(kShape, text(name, ": expected ", at::IntArrayRef(shape), " with r = ", adapter_.lora.rank,
+                               ", found ", at::IntArrayRef(info.shape)));
   }
 
   at::Tensor load(const std::string& name) const {
@@ -166,7 +145,7 @@ void derive_targets(const Leaves& leaves, AdapterConfig& adapter) {
   std::vector<std::string> patterns;
   adapter.target_parameters.clear();
   for (const auto& [leaf, blocks] : leaves) {
-    if (!is_parameter_leaf(leaf)) {
+    if (!model::adapted_as_parameter(model::projection_path(blocks.all.front().canonical_prefix() + leaf))) {
       for (const bool mtp : {false, true}) {
         const std::string pattern = module_pattern(leaf, blocks, mtp);
         if (!pattern.empty()) patterns.push_back(pattern);
@@ -186,22 +165,43 @@ void derive_targets(const Leaves& leaves, AdapterConfig& adapter) {
   if (!patterns.empty()) adapter.target_modules += ")";
 }
 
-/// The module path under which PEFT saves the pair of a matrix. `both`: gate_up_proj and down_proj are adapted.
-std::string module_path(const std::string& projection, bool both) {
-  if (!is_packed_experts(projection)) return std::string(without_end(projection, kWeight));
-  const bool gate_up = projection.ends_with(kGateUp);
-  const std::string experts(without_end(projection, gate_up ? kGateUp : kDown));
-  return experts + (gate_up && both ? std::string(kInner) : "");
+using Pairs = std::map<std::string, ops::LoraPair>;
+
+/// All pairs of a model by the name of their matrix; `names` gets the names of all matrices.
+Pairs collect_pairs(const model::Config& config, const model::Weights& weights, std::vector<std::string>* names) {
+  model::Weights handles = weights;  // the visitor takes slots that it may change; handles share the memory
+  Pairs pairs;
+  model::for_each_projection(config, handles, [&](const TensorSpec& spec, model::Projection& projection) {
+    if (names != nullptr) names->push_back(spec.name);
+    if (projection.lora) pairs[spec.name] = *projection.lora;
+  });
+  return pairs;
 }
 
-void check_pair(const TensorSpec& spec, const ops::LoraPair& pair, const AdapterConfig& adapter) {
-  const PairShape shape = pair_shape(spec, adapter.rank);
-  TORCH_CHECK(pair.a_RK.sizes() == at::IntArrayRef(shape.a) && pair.b_NR.sizes() == at::IntArrayRef(shape.b),
-              "[adapter] the pair of ", spec.name, " has shapes ", shape.a, " and ", shape.b, " at rank ", adapter.rank,
-              ", got ", pair.a_RK.sizes(), " and ", pair.b_NR.sizes());
-  // One r and one lora_alpha stand for all pairs in the file.
-  TORCH_CHECK(pair.scale == adapter.scale(), "[adapter] the scale of ", spec.name, " is ", adapter.scale(), ", got ",
-              pair.scale);
+/// The module path under which PEFT saves the pair of a matrix: of two parameters of one module the first is wrapped
+/// twice, and the second names the outer wrapper.
+std::string stored_path(const std::string& matrix, const Pairs& pairs) {
+  if (!is_packed_experts(matrix)) return std::string(kRoot) + model::projection_path(matrix);
+  const bool gate_up = matrix.ends_with(kGateUp);
+  const std::string experts(without_end(matrix, gate_up ? kGateUp : kDown));
+  const bool inner = gate_up && pairs.contains(experts + std::string(kDown));
+  return std::string(kRoot) + experts + std::string(inner ? kInner : "");
+}
+
+// One r and one lora_alpha stand for all pairs in the file.
+void check_pairs(const model::Config& config, const Pairs& pairs, const model::LoraConfig& lora) {
+  TORCH_CHECK(!pairs.empty(), "[adapter] expected at least one LoRA pair, got none");
+  for (const auto& [name, spec] : projection_specs(config)) {
+    const auto found = pairs.find(name);
+    if (found == pairs.end()) continue;
+    const ops::LoraPair& pair = found->second;
+    const model::LoraShapes shapes = model::lora_shapes(spec, lora.rank);
+    TORCH_CHECK(pair.a_RK.sizes() == at::IntArrayRef(shapes.a) && pair.b_NR.sizes() == at::IntArrayRef(shapes.b),
+                "[adapter] the pair of ", name, " has shapes ", shapes.a, " and ", shapes.b, " at rank ", lora.rank,
+                ", got ", pair.a_RK.sizes(), " and ", pair.b_NR.sizes());
+    TORCH_CHECK(pair.scale == lora.scale(), "[adapter] the scale of ", name, " is ", lora.scale(), ", got ",
+                pair.scale);
+  }
 }
 
 }  // namespace
@@ -214,46 +214,43 @@ Adapter read_adapter(const fs::path& folder, const model::Config& config) {
   return adapter;
 }
 
-void attach(const Adapter& adapter, const model::Config& config, model::Weights& weights) {
-  size_t attached = 0;
+LoadedAdapter load_adapter(const fs::path& folder, const model::Config& config, model::Weights& weights) {
+  const at::NoGradGuard no_grad;
+  const Adapter adapter = read_adapter(folder, config);
+  LoadedAdapter loaded{.lora = adapter.config.lora, .paths = {}};
   model::for_each_projection(config, weights, [&](const TensorSpec& spec, model::Projection& projection) {
-    const auto pair = adapter.pairs.find(spec.name);
-    if (pair == adapter.pairs.end()) return;
-    projection.lora = pair->second;
-    ++attached;
+    const auto found = adapter.pairs.find(spec.name);
+    if (found == adapter.pairs.end()) return;
+    const bool wide = projection.weight.defined() && projection.weight.scalar_type() == at::kDouble;
+    const at::ScalarType type = wide ? at::kDouble : at::kFloat;
+    const ops::LoraPair& pair = found->second;
+    projection.lora = ops::LoraPair{.a_RK = pair.a_RK.to(type), .b_NR = pair.b_NR.to(type), .scale = pair.scale};
+    loaded.paths.push_back(model::projection_path(spec.name));
   });
-  TORCH_CHECK(attached == adapter.pairs.size(), "[adapter] every pair belongs to a matrix of the model, got ",
-              adapter.pairs.size(), " pairs and ", attached, " matrices");
+  loaded.lora.targets = loaded.paths;
+  return loaded;
 }
 
-void write_adapter(const fs::path& folder, const AdapterConfig& adapter, const model::Config& config,
-                   const model::Weights& weights, bool replace) {
-  model::Weights handles = weights;  // the visitor takes slots that it may change; handles share the memory
-  std::map<std::string, ops::LoraPair> pairs;
-  std::vector<std::string> names;  // keeps the text alive that the leaves point into
-  model::for_each_projection(config, handles, [&](const TensorSpec& spec, model::Projection& projection) {
-    names.push_back(spec.name);
-    if (!projection.lora) return;
-    check_pair(spec, *projection.lora, adapter);
-    pairs[spec.name] = *projection.lora;
-  });
-  TORCH_CHECK(!pairs.empty(), "[adapter] expected at least one LoRA pair, got none");
-
+void write_adapter(const fs::path& folder, const model::Config& config, const model::Weights& weights,
+                   const model::LoraConfig& lora, const std::string& base_model, bool replace) {
+  std::vector<std::string> matrices;  // keeps the text alive that the leaves point into
+  const Pairs pairs = collect_pairs(config, weights, &matrices);
+  check_pairs(config, pairs, lora);
   Leaves leaves;
-  for (const std::string& name : names) {
+  for (const std::string& name : matrices) {
     const auto block = split_block(name);
     TORCH_CHECK(block, "[adapter] expected matrices of layers and MTP blocks, got ", name);
     LeafBlocks& blocks = leaves[std::string(block->leaf)];
     blocks.all.push_back(*block);
     if (pairs.contains(name)) blocks.adapted.push_back(*block);
   }
-  AdapterConfig written = adapter;
+  AdapterConfig written{.lora = lora};
+  if (!base_model.empty()) written.base_model = base_model;
   derive_targets(leaves, written);
 
   std::vector<NamedTensor> tensors;
   for (const auto& [name, pair] : pairs) {
-    const std::string sibling = split_block(name)->canonical_prefix() + "mlp.experts.down_proj";
-    const std::string path = std::string(kRoot) + module_path(name, pairs.contains(sibling));
+    const std::string path = stored_path(name, pairs);
     tensors.push_back({path + std::string(kEndA), pair.a_RK});
     tensors.push_back({path + std::string(kEndB), pair.b_NR});
   }
@@ -261,6 +258,17 @@ void write_adapter(const fs::path& folder, const AdapterConfig& adapter, const m
   write_text_atomically(target.staging() / "adapter_config.json", adapter_config_text(written));
   write_safetensors(target.staging() / "adapter_model.safetensors", tensors);
   target.publish();
+}
+
+std::map<std::string, std::string> adapter_tensor_names(const model::Config& config, const model::Weights& weights) {
+  const Pairs pairs = collect_pairs(config, weights, nullptr);
+  std::map<std::string, std::string> names;
+  for (const auto& [name, pair] : pairs) {
+    for (const std::string_view end : {kEndA, kEndB}) {
+      names[model::projection_path(name) + std::string(end)] = stored_path(name, pairs) + std::string(end);
+    }
+  }
+  return names;
 }
 
 }  // namespace asterism::checkpoint

@@ -3,9 +3,11 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "asterism/checkpoint/peft_config.h"
 #include "asterism/model/config.h"
+#include "asterism/model/lora.h"
 #include "asterism/model/weights.h"
 #include "asterism/ops/linear.h"
 
@@ -25,16 +27,27 @@ struct Adapter {
 /// shape than matrix and rank demand, and for what read_adapter_config refuses.
 Adapter read_adapter(const std::filesystem::path& folder, const model::Config& config);
 
-/// Gives every matrix its pair; matrices without one keep what they have. The dropout of the projections is not
-/// touched. An internal error when the adapter names a matrix that the model lacks.
-void attach(const Adapter& adapter, const model::Config& config, model::Weights& weights);
+/// What load_adapter attached: enough to go on training and to write the adapter again.
+struct LoadedAdapter {
+  model::LoraConfig lora;          // targets are the paths below
+  std::vector<std::string> paths;  // of the adapted matrices (model::projection_path), in the order of the model
+};
 
-/// Writes the pairs that `weights` hold into `folder`, which appears complete or not at all. rank, alpha, rslora,
-/// dropout and base_model come from `adapter`; the targets are derived from the pairs: target_modules is one expression
-/// that matches exactly the adapted linears, target_parameters names o_a_proj, the router gate and the packed experts,
-/// which are no linears of their own to PEFT. An internal error when there is no pair or one does not have the rank of
-/// `adapter`; RunError when the files cannot be written; InputError for an existing folder unless `replace`.
-void write_adapter(const std::filesystem::path& folder, const AdapterConfig& adapter, const model::Config& config,
-                   const model::Weights& weights, bool replace = false);
+/// read_adapter, then every named matrix gets its pair: fp32, or fp64 for a weight in fp64. The dropout of the
+/// projections is left alone: it is the next run's to choose.
+LoadedAdapter load_adapter(const std::filesystem::path& folder, const model::Config& config, model::Weights& weights);
+
+/// Writes the pairs that `weights` hold into `folder`, which appears complete or not at all. rank, alpha, rslora and
+/// dropout come from `lora`, whose targets are not used; `base_model` becomes base_model_name_or_path ("" for none).
+/// The targets are derived from the pairs: target_modules is one expression that matches exactly the adapted linears;
+/// target_parameters names o_a_proj, the router gate and the packed experts, which PEFT cannot wrap as linears.
+/// An internal error when there is no pair, or one does not have the rank and scale of `lora`; RunError when the files
+/// cannot be written; without `replace` an InputError for an existing folder.
+void write_adapter(const std::filesystem::path& folder, const model::Config& config, const model::Weights& weights,
+                   const model::LoraConfig& lora, const std::string& base_model, bool replace = true);
+
+/// The names in adapter_model.safetensors of the pairs that `weights` hold, by path + ".lora_A.weight"
+/// (".lora_B.weight").
+std::map<std::string, std::string> adapter_tensor_names(const model::Config& config, const model::Weights& weights);
 
 }  // namespace asterism::checkpoint

@@ -67,16 +67,17 @@ class ConfigReader {
   AdapterConfig read() const {
     refuse_other_features();
     AdapterConfig config;
+    config.lora.targets.clear();
     const Json& rank = required("r");
     if (!rank.is_number_integer() || rank.get<int64_t>() < 1) wrong("r", "a whole number from 1");
-    config.rank = rank.get<int64_t>();
+    config.lora.rank = rank.get<int64_t>();
     const Json& alpha = required("lora_alpha");
     if (!alpha.is_number()) wrong("lora_alpha", "a number");
-    config.alpha = alpha.get<double>();
-    config.rslora = boolean("use_rslora");
+    config.lora.alpha = alpha.get<double>();
+    config.lora.rslora = boolean("use_rslora");
     const Json dropout = json_.value("lora_dropout", Json(0.0));
     if (!dropout.is_number() || !(dropout >= 0.0 && dropout < 1.0)) wrong("lora_dropout", "0 <= p < 1");
-    config.dropout = dropout.get<double>();
+    config.lora.dropout = dropout.get<double>();
     if (const Json base = value("base_model_name_or_path"); base.is_string()) config.base_model = base;
     config.target_parameters = parameters();
     return config;
@@ -131,11 +132,6 @@ class ConfigReader {
 
 }  // namespace
 
-double AdapterConfig::scale() const {
-  const double r = static_cast<double>(rank);
-  return alpha / (rslora ? std::sqrt(r) : r);
-}
-
 bool AdapterConfig::targets_parameter(const std::string& path) const {
   return std::any_of(target_parameters.begin(), target_parameters.end(),
                      [&](const std::string& target) { return path == target || path.ends_with("." + target); });
@@ -153,10 +149,10 @@ std::string adapter_config_text(const AdapterConfig& config) {
       {"task_type", "CAUSAL_LM"},
       {"base_model_name_or_path", nullptr},
       {"inference_mode", true},
-      {"r", config.rank},
-      {"lora_alpha", config.alpha},
-      {"use_rslora", config.rslora},
-      {"lora_dropout", config.target_parameters.empty() ? config.dropout : 0.0},
+      {"r", config.lora.rank},
+      {"lora_alpha", config.lora.alpha},
+      {"use_rslora", config.lora.rslora},
+      {"lora_dropout", config.target_parameters.empty() ? config.lora.dropout : 0.0},
       {"bias", "none"},
       {"fan_in_fan_out", false},
       {"init_lora_weights", true},
@@ -170,7 +166,7 @@ std::string adapter_config_text(const AdapterConfig& config) {
   json["target_modules"] = config.target_modules.empty() ? Json::array() : Json(config.target_modules);
   if (config.base_model) json["base_model_name_or_path"] = *config.base_model;
   if (config.target_parameters.empty()) json["target_parameters"] = nullptr;
-  if (config.alpha == std::floor(config.alpha)) json["lora_alpha"] = static_cast<int64_t>(config.alpha);
+  if (config.lora.alpha == std::floor(config.lora.alpha)) json["lora_alpha"] = static_cast<int64_t>(config.lora.alpha);
   return json.dump(2) + "\n";
 }
 

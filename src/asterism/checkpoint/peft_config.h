@@ -1,25 +1,21 @@
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "asterism/model/lora.h"
+
 namespace asterism::checkpoint {
 
 /// adapter_config.json of PEFT, as far as it bears on a LoRA adapter of this model.
 struct AdapterConfig {
-  int64_t rank = 0;
-  double alpha = 0.0;
-  bool rslora = false;
-  double dropout = 0.0;                        // of the training run; nothing depends on it afterwards
-  std::optional<std::string> base_model;       // base_model_name_or_path
-  std::string target_modules;                  // a regular expression over whole module paths, as it is written
-  std::vector<std::string> target_parameters;  // ends of parameter paths
+  model::LoraConfig lora = {};                      // without targets; dropout is that of the training run
+  std::optional<std::string> base_model = {};       // base_model_name_or_path
+  std::string target_modules = {};                  // a regular expression over whole module paths, as it is written
+  std::vector<std::string> target_parameters = {};  // ends of parameter paths
 
-  /// The factor of B A: alpha / rank, or alpha / sqrt(rank) with rslora.
-  double scale() const;
   /// Whether target_parameters names this parameter ("model.layers.0.mlp.experts.down_proj"), by PEFT's rule: the whole
   /// path, or its end after a dot.
   bool targets_parameter(const std::string& path) const;
