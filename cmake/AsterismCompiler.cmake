@@ -1,4 +1,5 @@
-# Language level, warnings, sanitizers and the compiler cache: the same for every target, so that one precompiled header fits all.
+# Language level, warnings, sanitizers and the compiler cache: the same for every target, so that one precompiled header
+# fits all.
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)

@@ -1,5 +1,4 @@
-# Third-party libraries. Torch comes last: it brings headers that would shadow others.
-find_package(OpenMP REQUIRED COMPONENTS CXX)
+# Third-party libraries: why each is here is written in docs/decisions/003-third-party.md.
 find_package(nlohmann_json REQUIRED)
 find_package(yaml-cpp REQUIRED)
 find_package(CLI11 REQUIRED)
@@ -12,8 +11,4 @@ endif()
 if(ASTERISM_BENCH)
   find_package(benchmark REQUIRED)
 endif()
-find_package(Torch REQUIRED)
-
-add_library(asterism_torch INTERFACE)
-target_link_libraries(asterism_torch INTERFACE ${TORCH_LIBRARIES} OpenMP::OpenMP_CXX)
-target_compile_features(asterism_torch INTERFACE cxx_std_20)
+include(AsterismTorch)

@@ -1,7 +1,7 @@
 include(CMakeParseArguments)
 
-# One precompiled header for everything that includes torch.
-file(WRITE "${CMAKE_BINARY_DIR}/asterism_pch.cpp" "// Holds the precompiled header.\n")
+# One precompiled header for everything that includes torch. CONFIGURE leaves an unchanged file alone, WRITE would not.
+file(CONFIGURE OUTPUT "${CMAKE_BINARY_DIR}/asterism_pch.cpp" CONTENT "// Holds the precompiled header.\n")
 add_library(asterism_pch STATIC "${CMAKE_BINARY_DIR}/asterism_pch.cpp")
 target_link_libraries(asterism_pch PRIVATE asterism_torch nlohmann_json::nlohmann_json)
 target_precompile_headers(asterism_pch PRIVATE
@@ -23,6 +23,15 @@ function(asterism_library)
     target_link_libraries(${target} PUBLIC asterism_torch)
     target_precompile_headers(${target} REUSE_FROM asterism_pch)
   endif()
+endfunction()
+
+# asterism_program(NAME asterism SRCS main.cpp DEPS cli): an executable at the top of the build folder.
+function(asterism_program)
+  cmake_parse_arguments(ARG "" "NAME" "SRCS;DEPS" ${ARGN})
+  add_executable(${ARG_NAME} ${ARG_SRCS})
+  set_target_properties(${ARG_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}")
+  list(TRANSFORM ARG_DEPS PREPEND asterism_)
+  target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPS})
 endfunction()
 
 # asterism_test(NAME ops SRCS ... DEPS ops ...): one executable and one ctest entry per module.

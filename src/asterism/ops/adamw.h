@@ -17,7 +17,8 @@ struct AdamWArgs {
 };
 
 /// One AdamW update in one pass over memory: param, exp_avg and exp_avg_sq are overwritten, grad is read.
-///   p -= lr * wd * p;  m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g²;  p -= lr * (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
+///   p -= lr * wd * p;  m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g²;
+///   p -= lr * (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
 /// All four contiguous, same shape, fp32 or all fp64.
 void adamw(const at::Tensor& param, const at::Tensor& grad, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq,
            const AdamWArgs& args);

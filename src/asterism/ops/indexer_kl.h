@@ -20,6 +20,7 @@ struct IndexerTeacher {
 /// index_q_THI [T, Hi, Di], index_key_CI [C, Di], index_weight_TH [T, Hi]: the student, as in index_topk.
 /// Returns a scalar sum (no coefficient, not divided), fp32 (fp64). Differentiable in the three student tensors only.
 /// Blocks of queries; nothing of size T x H x C exists. T or C may be 0: the result is 0 with zero gradients.
+/// Gradients are made in the same pass and kept (fp32) until the backward. Independent of the number of threads.
 at::Tensor indexer_kl(const IndexerTeacher& teacher, const at::Tensor& index_q_THI, const at::Tensor& index_key_CI,
                       const at::Tensor& index_weight_TH, const at::Tensor& selected_TK, const Windows& windows);
 

@@ -22,6 +22,7 @@ struct LoraPair {
   double scale = 0.0;  // alpha / r, or alpha / sqrt(r)
 };
 
+/// Call it qualified, ops::linear: argument-dependent lookup finds at::linear too.
 /// y = x Wᵀ. x_TK [T, K] in the compute type, w_NK [N, K] in its storage type; returns [T, N] in the type of x.
 /// Differentiable in x_TK and w_NK (the gradient of w_NK has the type of w_NK). T may be 0.
 at::Tensor linear(const at::Tensor& x_TK, const at::Tensor& w_NK);

@@ -60,6 +60,15 @@ at::Tensor matmul_tn(const at::Tensor& x_KM, const at::Tensor& w_KN, std::option
   return product(x_KM.t(), w_KN, out);
 }
 
+void matmul_nt_out(const at::Tensor& dst_MN, const at::Tensor& x_MK, const at::Tensor& w_NK) {
+  at::Tensor dst = dst_MN;
+  if (dst.scalar_type() == at::kFloat && use_onednn_fp32()) {
+    dst.copy_(product(x_MK, w_NK.t(), std::nullopt));  // oneDNN's operator has no form with a given result
+  } else {
+    at::mm_out(dst, x_MK, w_NK.t());
+  }
+}
+
 at::Tensor matmul_batched(const at::Tensor& a_BMK, const at::Tensor& b_BKN) {
   TORCH_CHECK(a_BMK.dim() == 3 && b_BKN.dim() == 3 && a_BMK.size(0) == b_BKN.size(0) && a_BMK.size(2) == b_BKN.size(1),
               "[matmul] batched shapes do not fit: ", a_BMK.sizes(), " x ", b_BKN.sizes());

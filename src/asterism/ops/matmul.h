@@ -21,6 +21,9 @@ at::Tensor matmul_nn(const at::Tensor& x_MK, const at::Tensor& w_KN, std::option
 /// xᵀ w: x_KM [K, M], w_KN [K, N] -> [M, N]; the gradient of a weight
 at::Tensor matmul_tn(const at::Tensor& x_KM, const at::Tensor& w_KN, std::optional<at::ScalarType> out = std::nullopt);
 
+/// dst_MN = x wᵀ, in place; all fp32 or all fp64. dst_MN may be a column slice of a wider matrix.
+void matmul_nt_out(const at::Tensor& dst_MN, const at::Tensor& x_MK, const at::Tensor& w_NK);
+
 /// Batched a b: a_BMK [B, M, K], b_BKN [B, K, N] -> [B, M, N], same rules.
 at::Tensor matmul_batched(const at::Tensor& a_BMK, const at::Tensor& b_BKN);
 

@@ -13,13 +13,15 @@ struct SparseAttentionResult {
   at::Tensor lse_TH;  // [T, H], natural log of the softmax denominator, sink included; fp32 (fp64); not differentiable
 };
 
-/// Attention with one key/value head shared by all query heads, K = V (model-spec 2.7). A query sees the raw keys of its
-/// document at most `window` - 1 tokens back, itself included, and compressed entries: none (`entries_CP` undefined),
-/// every visible one (`selected_TK` undefined), or the selected ones (indices as of index_topk, -1 = unused).
+/// Attention with one key/value head shared by all query heads, K = V (model-spec 2.7). A query sees the raw keys of
+/// its document at most `window` - 1 tokens back, itself included, and compressed entries: none (`entries_CP`
+/// undefined), every visible one (`selected_TK` undefined), or the selected ones (indices as of index_topk, -1 =
+/// unused; an index that the query does not see is an error).
 ///   z_j = scale * <q, k_j>,  p_j = exp(z_j) / (sum exp(z) + exp(sink_h)),  o = sum_j p_j k_j
 /// q_THP [T, H, P], kv_TP [T, P], entries_CP [C, P] of one type; sink_H [H] fp32 (fp64). fp32 inside (fp64).
-/// Visits visible keys only, in blocks of queries: no T x T tensor, memory linear in T.
+/// Works in blocks of queries (query_blocks.h): no T x T tensor, memory linear in T.
 /// Differentiable in q, kv, entries (sum of key and value part) and sink (2.7). Saved: inputs, o, lse, the indices.
+/// Blocks run side by side; results do not depend on the number of threads.
 SparseAttentionResult sparse_attention(const at::Tensor& q_THP, const at::Tensor& kv_TP, const at::Tensor& entries_CP,
                                        const at::Tensor& selected_TK, const at::Tensor& sink_H,
                                        const Documents& documents, const Windows* windows, int64_t window,

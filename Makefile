@@ -1,0 +1,51 @@
+# Short names for the commands of this repository; the work is done by CMake and the scripts in tools/ and bench/.
+.PHONY: help setup build quickstart test test-long bench check format clean
+
+# Threads of the engine inside one test; ctest runs as many test programs at a time as there are cores.
+TEST_THREADS ?= 1
+CORES := $(shell nproc)
+# A compiler job takes up to 1.5 GB: no more of them at a time than fit into memory.
+JOBS := $(shell awk -v cores=$$(nproc) '/MemAvailable/ { fit = int($$2 / 1.5e6); \
+  print fit < 1 ? 1 : fit < cores ? fit : cores }' /proc/meminfo)
+
+help:
+	@echo "make setup       install what is missing: packages, PyTorch, tokenizer (seconds when nothing is)"
+	@echo "make build       build/asterism"
+	@echo "make quickstart  fine-tune a tiny model on the bundled conversations and show what it learned"
+	@echo "make test        tools/check, all C++ tests, comparison with Hugging Face transformers"
+	@echo "make test-long   all tests under the address and undefined-behaviour sanitizers"
+	@echo "make bench       time and memory of training steps and operators; bench/results/latest.json"
+	@echo "make check       the rules of CONTRIBUTING.md that a program can check"
+	@echo "make format      clang-format on all C++ files"
+	@echo "make clean       remove build/ (keeps .venv)"
+
+setup:
+	@tools/setup
+
+build: setup
+	@CXX="$$(cat build/compiler)" cmake --preset release >/dev/null
+	@ninja -C build -j $(JOBS)
+
+quickstart: build
+	@tools/quickstart
+
+test: build check
+	@OMP_NUM_THREADS=$(TEST_THREADS) ctest --test-dir build --output-on-failure --parallel $(CORES)
+	@tools/cross-check
+
+test-long: setup check
+	@CXX="$$(cat build/compiler)" cmake --preset asan >/dev/null
+	@ninja -C build/asan -j $(JOBS)
+	@tools/with-sanitizers ctest --test-dir build/asan --output-on-failure
+
+bench: build
+	@bench/run
+
+check:
+	@tools/check
+
+format:
+	@tools/format
+
+clean:
+	rm -rf build

@@ -1,0 +1,183 @@
+#include "asterism/ops/linear.h"
+
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "tests/support/gradients.h"
+#include "tests/support/precision.h"
+
+namespace asterism::ops {
+namespace {
+
+using testing::Inputs;
+using testing::Outputs;
+using testing::random_tensor;
+
+constexpr double kScale = 1.75;
+
+at::Tensor trained(at::IntArrayRef shape, const char* name) {
+  return random_tensor(shape, name).requires_grad_(true);
+}
+
+Dropout half_dropout(int64_t tokens) {
+  return {.probability = 0.5, .key = 11, .token_T = at::arange(tokens, at::kLong) * 3};
+}
+
+Outputs run_plain(const Inputs& in) {
+  return {ops::linear(in[0], in[1])};
+}
+Outputs run_lora(const Inputs& in) {
+  return {ops::linear(in[0], in[1], LoraPair{in[2], in[3], kScale}, std::nullopt)};
+}
+Outputs run_lora_dropout(const Inputs& in) {
+  return {ops::linear(in[0], in[1], LoraPair{in[2], in[3], kScale}, half_dropout(in[0].size(0)))};
+}
+Outputs run_grouped(const Inputs& in) {
+  return {grouped_linear(in[0], in[1], std::nullopt)};
+}
+Outputs run_grouped_lora(const Inputs& in) {
+  return {grouped_linear(in[0], in[1], LoraPair{in[2], in[3], kScale})};
+}
+
+// The grouped product, written as one product per group.
+at::Tensor per_group(const at::Tensor& x_TGK, const at::Tensor& w_MK) {
+  const int64_t groups = x_TGK.size(1);
+  std::vector<at::Tensor> parts;
+  for (int64_t g = 0; g < groups; ++g) parts.push_back(x_TGK.select(1, g).matmul(w_MK.chunk(groups, 0)[g].t()));
+  return at::cat(parts, 1);
+}
+
+TEST(Linear, EqualsTheProduct) {
+  const at::Tensor x = random_tensor({5, 7}, "x"), w = random_tensor({4, 7}, "w");
+  EXPECT_LT(testing::relative_difference(ops::linear(x, w), x.matmul(w.t())), 1e-14);
+}
+
+TEST(Linear, LoraEqualsTheMergedWeight) {
+  const at::Tensor x = random_tensor({5, 7}, "x"), w = random_tensor({4, 7}, "w");
+  const at::Tensor a = random_tensor({3, 7}, "a"), b = random_tensor({4, 3}, "b");
+  const at::Tensor merged = w + kScale * b.matmul(a);
+  EXPECT_LT(testing::relative_difference(run_lora({x, w, a, b})[0], x.matmul(merged.t())), 1e-13);
+}
+
+TEST(Linear, GradientsMatchFiniteDifferences) {
+  for (const int64_t rows : {0, 1, 3}) {
+    const at::Tensor x = trained({rows, 6}, "x"), w = trained({5, 6}, "w"), a = trained({2, 6}, "a"),
+                     b = trained({5, 2}, "b");
+    testing::expect_gradients_match(run_plain, {x, w});
+    testing::expect_gradients_match(run_lora, {x, w, a, b});
+    testing::expect_gradients_match(run_lora_dropout, {x, w, a, b});
+    // As trained: the weight is frozen, and in the first layer the input is a constant.
+    testing::expect_gradients_match(run_lora, {x, w.detach(), a, b});
+    testing::expect_gradients_match(run_lora_dropout, {x.detach(), w.detach(), a, b});
+    testing::expect_gradients_match(run_plain, {x, w.detach()});
+    testing::expect_gradients_match(run_plain, {x.detach(), w});
+  }
+}
+
+TEST(Linear, FrozenWeightGetsNoGradient) {
+  const at::Tensor x = trained({3, 6}, "x"), w = random_tensor({5, 6}, "w");
+  const at::Tensor a = trained({2, 6}, "a"), b = trained({5, 2}, "b");
+  run_lora({x, w, a, b})[0].sum().backward();
+  EXPECT_FALSE(w.grad().defined());
+  EXPECT_TRUE(a.grad().defined() && b.grad().defined() && x.grad().defined());
+}
+
+TEST(Linear, SinglePrecisionAndBrainFloatStayCloseToDouble) {
+  const at::Tensor x = trained({6, 96}, "x"), w = trained({80, 96}, "w"), a = trained({8, 96}, "a"),
+                   b = trained({80, 8}, "b");
+  testing::expect_all_precisions(run_plain, {x, w}, 1);
+  testing::expect_all_precisions(run_lora, {x, w, a, b}, 1);
+  testing::expect_all_precisions(run_lora_dropout, {x, w, a, b}, 1);
+}
+
+TEST(Linear, RefusesShapesThatDoNotFit) {
+  EXPECT_THROW(ops::linear(at::ones({2, 3}), at::ones({4, 5})), c10::Error);
+  EXPECT_THROW(run_lora({at::ones({2, 3}), at::ones({4, 3}), at::ones({2, 3}), at::ones({2, 4})}), c10::Error);
+}
+
+TEST(GroupedLinear, RowsOfAGroupSeeOnlyTheirGroup) {
+  const at::Tensor x = random_tensor({4, 3, 5}, "x"), w = random_tensor({6, 5}, "w");
+  EXPECT_LT(testing::relative_difference(run_grouped({x, w})[0], per_group(x, w)), 1e-14);
+  const at::Tensor strided = x.transpose(0, 1).contiguous().transpose(0, 1);
+  EXPECT_LT(testing::relative_difference(run_grouped({strided, w})[0], per_group(x, w)), 1e-14);
+}
+
+TEST(GroupedLinear, LoraSharesAAndSplitsBByGroup) {
+  const at::Tensor x = random_tensor({4, 3, 5}, "x"), w = random_tensor({6, 5}, "w");
+  const at::Tensor a = random_tensor({2, 5}, "a"), b = random_tensor({6, 2}, "b");
+  const at::Tensor merged = w + kScale * b.matmul(a);
+  EXPECT_LT(testing::relative_difference(run_grouped_lora({x, w, a, b})[0], per_group(x, merged)), 1e-13);
+}
+
+TEST(GroupedLinear, GradientsMatchFiniteDifferences) {
+  for (const int64_t rows : {0, 1, 3}) {
+    const at::Tensor x = trained({rows, 2, 4}, "x"), w = trained({6, 4}, "w"), a = trained({2, 4}, "a"),
+                     b = trained({6, 2}, "b");
+    testing::expect_gradients_match(run_grouped, {x, w});
+    testing::expect_gradients_match(run_grouped_lora, {x, w, a, b});
+    testing::expect_gradients_match(run_grouped_lora, {x, w.detach(), a, b});
+  }
+}
+
+TEST(GroupedLinear, SinglePrecisionAndBrainFloatStayCloseToDouble) {
+  const at::Tensor x = trained({6, 2, 96}, "x"), w = trained({64, 96}, "w"), a = trained({8, 96}, "a"),
+                   b = trained({64, 8}, "b");
+  testing::expect_all_precisions(run_grouped_lora, {x, w, a, b}, 1);
+}
+
+TEST(Dropout, MaskDependsOnTokenAndChannelNotOnTheBatch) {
+  const at::Tensor x = at::ones({64, 30}, at::kDouble);
+  const Dropout args = half_dropout(64);
+  const at::Tensor whole = dropout(x, args);
+  EXPECT_TRUE(at::equal(whole, dropout(x, args)));
+  const at::Tensor chosen = at::tensor({40, 3, 17}, at::kLong);
+  const Dropout fewer{.probability = 0.5, .key = 11, .token_T = args.token_T.index_select(0, chosen)};
+  EXPECT_TRUE(at::equal(dropout(x.narrow(0, 0, 3), fewer), whole.index_select(0, chosen)));
+  EXPECT_TRUE(at::equal(dropout(x.narrow(1, 0, 9), args), whole.narrow(1, 0, 9)));
+  EXPECT_TRUE(at::equal(dropout(x.to(at::kBFloat16), args).to(at::kDouble), whole));
+  Dropout other = args;
+  other.key = 12;
+  EXPECT_NEAR((dropout(x, other) == whole).to(at::kDouble).mean().item<double>(), 0.5, 0.06);
+  EXPECT_NEAR((whole[0] == whole[1]).to(at::kDouble).mean().item<double>(), 0.5, 0.4);
+}
+
+TEST(Dropout, KeepsTheExpectation) {
+  const at::Tensor x = at::full({1000, 50}, 3.0, at::kDouble);
+  for (const double probability : {0.1, 0.75}) {
+    const Dropout args{.probability = probability, .key = 5, .token_T = at::arange(1000, at::kLong)};
+    const at::Tensor y = dropout(x, args);
+    const double dropped = (y == 0).to(at::kDouble).mean().item<double>();
+    const double deviation = std::sqrt(probability * (1.0 - probability) / 50000.0);
+    EXPECT_NEAR(dropped, probability, 4.0 * deviation);
+    EXPECT_NEAR(y.mean().item<double>(), 3.0, 3.0 * 4.0 * deviation / (1.0 - probability));
+    EXPECT_DOUBLE_EQ(y.max().item<double>(), 3.0 / (1.0 - probability));
+    // Every channel of a generator block has its own bits.
+    const at::Tensor by_channel = (y == 0).to(at::kDouble).mean(0);
+    EXPECT_LT((by_channel - probability).abs().max().item<double>(), 5.0 * deviation * std::sqrt(50.0));
+    EXPECT_FALSE(at::equal(y.select(1, 0), y.select(1, 1)));
+  }
+}
+
+TEST(Dropout, ActsOnTheLowRankPathOnly) {
+  const at::Tensor x = random_tensor({5, 7}, "x"), w = random_tensor({4, 7}, "w");
+  const at::Tensor a = random_tensor({3, 7}, "a"), b = random_tensor({4, 3}, "b");
+  const at::Tensor dropped = dropout(x, half_dropout(5));
+  const at::Tensor expected = x.matmul(w.t()) + kScale * dropped.matmul(a.t()).matmul(b.t());
+  EXPECT_LT(testing::relative_difference(run_lora_dropout({x, w, a, b})[0], expected), 1e-13);
+  EXPECT_GT(testing::relative_difference(run_lora({x, w, a, b})[0], expected), 0.01);
+}
+
+TEST(Dropout, GradientsMatchFiniteDifferences) {
+  const auto drop = [](const Inputs& in) -> Outputs { return {dropout(in[0], half_dropout(in[0].size(0)))}; };
+  for (const int64_t rows : {0, 1, 4}) testing::expect_gradients_match(drop, {trained({rows, 7}, "x")});
+}
+
+TEST(Dropout, ProbabilityZeroIsTheIdentityAndOneIsRefused) {
+  const at::Tensor x = random_tensor({2, 3}, "x");
+  EXPECT_TRUE(at::equal(dropout(x, {}), x));
+  EXPECT_THROW(dropout(x, {.probability = 1.0, .key = 0, .token_T = at::arange(2, at::kLong)}), c10::Error);
+  EXPECT_THROW(dropout(x, {.probability = 0.5, .key = 0, .token_T = at::arange(3, at::kLong)}), c10::Error);
+}
+
+}  // namespace
+}  // namespace asterism::ops
