@@ -1,0 +1,173 @@
+#include "asterism/checkpoint/peft_config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "asterism/checkpoint/strict_json.h"
+#include "asterism/core/error.h"
+#include "asterism/core/file.h"
+
+namespace asterism::checkpoint {
+using Json = nlohmann::json;
+
+namespace {
+
+// Read below, or without effect on what a finished adapter computes. Every other key has to be switched off.
+constexpr std::string_view kHarmlessKeys[] = {
+    // read
+    "peft_type",
+    "r",
+    "lora_alpha",
+    "use_rslora",
+    "lora_dropout",
+    "bias",
+    "init_lora_weights",
+    "target_parameters",
+    "base_model_name_or_path",
+    // which modules are adapted: the tensors say
+    "target_modules",
+    "exclude_modules",
+    "layers_to_transform",
+    "layers_pattern",
+    // bookkeeping, settings of training, and parameters of features that have a switch of their own
+    "auto_mapping",
+    "inference_mode",
+    "megatron_core",
+    "peft_version",
+    "qalora_group_size",
+    "revision",
+    "task_type",
+    "ensure_weight_tying",
+    "eva_config",
+    "runtime_config",
+};
+
+// Initialisations that leave the base weights as they are; PiSSA, OLoRA, CorDA, LoftQ and LoRA-GA subtract from them.
+constexpr std::string_view kHarmlessInitialisations[] = {"gaussian", "eva", "orthogonal"};
+
+template <typename Range>
+bool contains(const Range& range, std::string_view value) {
+  return std::find(std::begin(range), std::end(range), value) != std::end(range);
+}
+
+bool is_off(const Json& value) {
+  return value.is_null() || value == false || ((value.is_object() || value.is_array()) && value.empty());
+}
+
+class ConfigReader {
+ public:
+  explicit ConfigReader(const std::filesystem::path& file)
+      : origin_(file.string()), json_(parse_strict_json(read_text(file), origin_)) {
+    if (!json_.is_object()) input_error(origin_, ": expected a JSON object, found ", json_.type_name());
+  }
+
+  AdapterConfig read() const {
+    refuse_other_features();
+    AdapterConfig config;
+    config.lora.targets.clear();
+    const Json& rank = required("r");
+    if (!rank.is_number_integer() || rank.get<int64_t>() < 1) wrong("r", "a whole number from 1");
+    config.lora.rank = rank.get<int64_t>();
+    const Json& alpha = required("lora_alpha");
+    if (!alpha.is_number()) wrong("lora_alpha", "a number");
+    config.lora.alpha = alpha.get<double>();
+    config.lora.rslora = boolean("use_rslora");
+    const Json dropout = json_.value("lora_dropout", Json(0.0));
+    if (!dropout.is_number() || !(dropout >= 0.0 && dropout < 1.0)) wrong("lora_dropout", "0 <= p < 1");
+    config.lora.dropout = dropout.get<double>();
+    if (const Json base = value("base_model_name_or_path"); base.is_string()) config.base_model = base;
+    config.target_parameters = parameters();
+    return config;
+  }
+
+ private:
+  void refuse_other_features() const {
+    if (value("peft_type") != "LORA") wrong("peft_type", "\"LORA\"");
+    if (!value("bias").is_null() && value("bias") != "none") wrong("bias", "\"none\"");
+    const Json init = value("init_lora_weights");
+    if (init.is_string() && !contains(kHarmlessInitialisations, init.get<std::string>())) {
+      wrong("init_lora_weights",
+            "an initialisation that leaves the base weights alone (save the adapter with PEFT's conversion to plain "
+            "LoRA)");
+    }
+    for (const auto& [key, setting] : json_.items()) {
+      if (contains(kHarmlessKeys, key) || is_off(setting)) continue;
+      input_error(origin_, ": ", key, ": this feature of PEFT cannot be read, expected it to be off, found ",
+                  setting.dump());
+    }
+  }
+
+  std::vector<std::string> parameters() const {
+    const Json list = value("target_parameters");
+    if (list.is_null()) return {};
+    if (!list.is_array() || !std::all_of(list.begin(), list.end(), [](const Json& item) { return item.is_string(); })) {
+      wrong("target_parameters", "a list of parameter names");
+    }
+    return list.get<std::vector<std::string>>();
+  }
+
+  Json value(const char* key) const { return json_.value(key, Json()); }
+
+  const Json& required(const char* key) const {
+    if (!json_.contains(key)) input_error(origin_, ": ", key, ": expected a value, found none");
+    return json_[key];
+  }
+
+  bool boolean(const char* key) const {
+    const Json setting = value(key);
+    if (!setting.is_null() && !setting.is_boolean()) wrong(key, "true or false");
+    return setting.is_boolean() && setting.get<bool>();
+  }
+
+  [[noreturn]] void wrong(const char* key, const std::string& expected) const {
+    input_error(origin_, ": ", key, ": expected ", expected, ", found ", value(key).dump());
+  }
+
+  const std::string origin_;
+  const Json json_;
+};
+
+}  // namespace
+
+bool AdapterConfig::targets_parameter(const std::string& path) const {
+  return std::any_of(target_parameters.begin(), target_parameters.end(),
+                     [&](const std::string& target) { return path == target || path.ends_with("." + target); });
+}
+
+AdapterConfig read_adapter_config(const std::filesystem::path& file) {
+  return ConfigReader(file).read();
+}
+
+std::string adapter_config_text(const AdapterConfig& config) {
+  Json json = {
+      {"peft_type", "LORA"},
+      // The version whose layout this is: expert matrices lie differently in others.
+      {"peft_version", "0.21.2"},
+      {"task_type", "CAUSAL_LM"},
+      {"base_model_name_or_path", nullptr},
+      {"inference_mode", true},
+      {"r", config.lora.rank},
+      {"lora_alpha", config.lora.alpha},
+      {"use_rslora", config.lora.rslora},
+      {"lora_dropout", config.target_parameters.empty() ? config.lora.dropout : 0.0},
+      {"bias", "none"},
+      {"fan_in_fan_out", false},
+      {"init_lora_weights", true},
+      {"modules_to_save", nullptr},
+      {"rank_pattern", Json::object()},
+      {"alpha_pattern", Json::object()},
+      {"use_dora", false},
+      {"target_parameters", config.target_parameters},
+  };
+  // An empty list, not null: null makes PEFT choose modules of its own.
+  json["target_modules"] = config.target_modules.empty() ? Json::array() : Json(config.target_modules);
+  if (config.base_model) json["base_model_name_or_path"] = *config.base_model;
+  if (config.target_parameters.empty()) json["target_parameters"] = nullptr;
+  if (config.lora.alpha == std::floor(config.lora.alpha)) json["lora_alpha"] = static_cast<int64_t>(config.lora.alpha);
+  return json.dump(2) + "\n";
+}
+
+}  // namespace asterism::checkpoint
