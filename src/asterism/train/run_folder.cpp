@@ -85,7 +85,9 @@ std::optional<int64_t> step_of_checkpoint(const std::string& folder_name) {
 }
 
 MetricsFile::MetricsFile(const fs::path& path, int64_t last_step)
-    : writer_(cut_metrics(path, last_step), FileWriter::Mode::kAppend) {}
+    : writer_(cut_metrics(path, last_step), FileWriter::Mode::kAppend) {
+  sync_path(path.parent_path());  // the name of a new file, too, must outlive a crash
+}
 
 void MetricsFile::append(const nlohmann::ordered_json& row) {
   if (!row.is_object() || !row.contains("step") || !row.at("step").is_number_integer()) {

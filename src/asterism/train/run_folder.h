@@ -48,7 +48,8 @@ class MetricsFile {
  public:
   /// Opens `path` to continue after `last_step` (0 = a run that starts anew): what was logged for later steps is
   /// removed, for these steps run again. So is every line that is not a JSON object with a step, such as a line that a
-  /// crash has cut off; each with a warning. RunError when the file cannot be read or written.
+  /// crash has cut off; each with a warning. InputError when the file cannot be read, RunError when it cannot be
+  /// written.
   MetricsFile(const std::filesystem::path& path, int64_t last_step);
 
   /// Appends a line; it is with the system when this returns, and on the device after `sync`.
