@@ -4,6 +4,7 @@
 
 #include "asterism/core/error.h"
 #include "asterism/core/rng.h"
+#include "asterism/ops/matmul.h"
 
 namespace asterism::model {
 
@@ -120,6 +121,21 @@ std::vector<std::string> attach_lora(const Config& config, Weights& weights, con
     projection.lora_dropout = parameter ? 0.0 : lora.dropout;
   });
   return paths;
+}
+
+at::Tensor merged_weight(const Projection& projection) {
+  const at::Tensor weight = projection.weight.to(ops::sum_type(projection.weight.scalar_type()));
+  if (!projection.lora) return weight;
+  const ops::LoraPair& lora = *projection.lora;
+  if (weight.dim() == 2) return weight + ops::matmul_nn(lora.b_NR, lora.a_RK) * lora.scale;
+  const int64_t num_experts = weight.size(0), rank = lora.a_RK.size(0) / num_experts;
+  at::Tensor merged = weight.clone();
+  for (int64_t e = 0; e < num_experts; ++e) {
+    // PEFT packs A expert by expert and B with the expert as the fastest index.
+    const at::Tensor b_NR = lora.b_NR.slice(1, e, std::nullopt, num_experts);
+    merged[e] += ops::matmul_nn(b_NR, lora.a_RK.slice(0, e * rank, (e + 1) * rank)) * lora.scale;
+  }
+  return merged;
 }
 
 }  // namespace asterism::model

@@ -15,11 +15,6 @@ bool use_onednn_fp32() {
   return yes;
 }
 
-bool has_bf16_products() {
-  static const bool yes = cpuinfo_initialize() && (cpuinfo_has_x86_avx512bf16() || cpuinfo_has_arm_bf16());
-  return yes;
-}
-
 // a bᵀ through oneDNN; plain dense tensors of any strides, no packing.
 at::Tensor onednn_nt(const at::Tensor& a, const at::Tensor& b) {
   static const auto op =
@@ -32,7 +27,7 @@ at::Tensor onednn_nt(const at::Tensor& a, const at::Tensor& b) {
 
 at::ScalarType operand_type(const at::Tensor& a, const at::Tensor& b) {
   if (a.scalar_type() == at::kDouble || b.scalar_type() == at::kDouble) return at::kDouble;
-  if (a.scalar_type() == at::kBFloat16 && has_bf16_products()) return at::kBFloat16;
+  if (a.scalar_type() == at::kBFloat16 && has_native_bf16()) return at::kBFloat16;
   return at::kFloat;
 }
 
@@ -79,8 +74,13 @@ void matmul_accumulate(const at::Tensor& dst_MN, const at::Tensor& a_MK, const a
 
 at::ScalarType sum_type(at::ScalarType dtype) { return dtype == at::kDouble ? at::kDouble : at::kFloat; }
 
+bool has_native_bf16() {
+  static const bool yes = cpuinfo_initialize() && (cpuinfo_has_x86_avx512bf16() || cpuinfo_has_arm_bf16());
+  return yes;
+}
+
 std::string matmul_provider(at::ScalarType dtype) {
-  if (dtype == at::kBFloat16) return has_bf16_products() ? "oneDNN bf16" : "widened to fp32";
+  if (dtype == at::kBFloat16) return has_native_bf16() ? "oneDNN bf16" : "widened to fp32";
   return dtype == at::kFloat && use_onednn_fp32() ? "oneDNN" : "MKL";
 }
 

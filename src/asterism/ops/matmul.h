@@ -30,6 +30,9 @@ void matmul_accumulate(const at::Tensor& dst_MN, const at::Tensor& a_MK, const a
 /// The type in which sums, norms and softmaxes of tensors of `dtype` are made: fp64 for fp64, otherwise fp32.
 at::ScalarType sum_type(at::ScalarType dtype);
 
+/// Whether this CPU multiplies bf16 operands natively.
+bool has_native_bf16();
+
 /// "oneDNN" or "MKL" for fp32, and how bf16 is computed; for --version and the run report.
 std::string matmul_provider(at::ScalarType dtype);
 

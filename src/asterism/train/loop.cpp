@@ -1,0 +1,189 @@
+#include "asterism/train/loop.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "asterism/checkpoint/train_state.h"
+#include "asterism/core/error.h"
+#include "asterism/core/log.h"
+#include "asterism/core/memory.h"
+#include "asterism/core/progress.h"
+#include "asterism/train/resume.h"
+#include "asterism/train/schedule.h"
+#include "asterism/train/step.h"
+#include "asterism/train/tensorboard.h"
+
+namespace asterism::train {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Json = nlohmann::ordered_json;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+StepSettings step_settings(const LoopInputs& inputs) {
+  const Recipe& recipe = inputs.recipe;
+  StepSettings settings;
+  settings.forward.compute = inputs.compute;
+  settings.forward.indexer_kl = recipe.model.indexer == IndexerMode::kKl;
+  settings.forward.balance = recipe.train.balance_loss > 0.0;
+  settings.forward.seed = recipe.seed;
+  settings.forward.training = true;
+  settings.loss.recompute =
+      recipe.train.recompute == RecomputeMode::kBlocks ? model::Recompute::kBlocks : model::Recompute::kNone;
+  settings.loss.mtp = recipe.model.mtp_weight > 0.0;
+  settings.mtp_weight = recipe.model.mtp_weight;
+  settings.balance_weight = recipe.train.balance_loss;
+  settings.micro_batch = recipe.train.micro_batch;
+  settings.sequence_length = recipe.data.sequence_length;
+  return settings;
+}
+
+// One run's moving parts, so that the loop below reads as a list of what a step does.
+class Loop {
+ public:
+  explicit Loop(const LoopInputs& inputs)
+      : inputs_(inputs),
+        recipe_(inputs.recipe),
+        settings_(step_settings(inputs)),
+        optimizer_(inputs.parameters, inputs.recipe.optimizer),
+        states_(inputs.folder.checkpoints_folder()),
+        identity_(run_identity(inputs.recipe, inputs.model.config)) {}
+
+  LoopSummary run() {
+    const int64_t done = resume();
+    summary_.first_step = summary_.last_step = done;
+    MetricsFile metrics(inputs_.folder.metrics_file(), done);
+    std::optional<TensorboardWriter> board;
+    if (recipe_.log.tensorboard) board.emplace(inputs_.folder.tensorboard_folder());
+    if (done == 0) summary_.eval_loss_before = evaluation_loss();
+    Progress progress({.label = "train", .unit = "steps", .total = inputs_.steps, .first = done});
+    const auto start = Clock::now();
+    for (int64_t step = done; step < inputs_.steps; ++step) {
+      Json row = train_step(step);
+      const bool last = step + 1 == inputs_.steps;
+      const bool evaluate_now = recipe_.eval_every > 0 && (step + 1) % recipe_.eval_every == 0;
+      if (evaluate_now || last) {
+        const auto loss = evaluation_loss();
+        if (loss) row["eval_loss"] = *loss;
+        if (loss) summary_.eval_loss_after = loss;
+      }
+      if (last || evaluate_now || (step + 1) % recipe_.log.every == 0) {
+        metrics.append(row);
+        if (board) board->add(step + 1, row);
+      }
+      progress.update(step + 1, text("loss ", row["loss"].get<double>()));
+      summary_.last_step = step + 1;
+      summary_.stopped = !last && inputs_.stop_requested && inputs_.stop_requested();
+      const bool save_now = recipe_.checkpoint.every > 0 && (step + 1) % recipe_.checkpoint.every == 0;
+      if (save_now || last || summary_.stopped) save(step + 1, metrics);
+      if (summary_.stopped) break;
+    }
+    progress.finish();
+    summary_.seconds = seconds_since(start);
+    return summary_;
+  }
+
+ private:
+  // Updates already done: those of the checkpoint that the recipe asks for.
+  int64_t resume() {
+    const std::string& mode = recipe_.checkpoint.resume;
+    std::filesystem::path folder;
+    if (mode == "auto") {
+      const auto steps = states_.steps();
+      if (steps.empty()) return 0;
+      folder = states_.path_of(steps.back());
+    } else if (mode != "never") {
+      folder = mode;
+    } else {
+      return 0;
+    }
+    const int64_t step = restore_state(checkpoint::read_train_state(folder), optimizer_, identity_, folder.string());
+    if (step > inputs_.steps) {
+      input_error(folder.string(), ": holds step ", step, ", beyond the ", inputs_.steps, " steps of the recipe");
+    }
+    log_info("resuming after step ", step, " of ", inputs_.steps, " from ", folder.string());
+    return step;
+  }
+
+  Json train_step(int64_t step) {
+    const auto start = Clock::now();
+    settings_.forward.step = static_cast<uint64_t>(step);
+    const StepResult result = run_step(inputs_.model, inputs_.train_data.rows_of_step(step), settings_);
+    const GradientReport gradient = inspect_gradients(optimizer_.parameters());
+    if (!gradient.non_finite.empty() || !std::isfinite(gradient.norm)) {
+      run_error("step ", step + 1, ": the gradient is not finite, first in ", gradient.non_finite,
+                "; the weights are untouched. Try a lower optimizer.lr, more schedule.warmup_steps or model.compute: "
+                "fp32; the last checkpoint is intact");
+    }
+    const double lr = learning_rate(recipe_.optimizer.lr, recipe_.schedule, step, inputs_.steps);
+    optimizer_.step(lr, clip_factor(gradient.norm, recipe_.optimizer.clip_norm));
+    const double seconds = seconds_since(start);
+    if (step == summary_.first_step) summary_.first_loss = result.loss;
+    summary_.last_loss = result.loss;
+    summary_.input_tokens += result.counts.input_tokens;
+    summary_.trained_tokens += result.counts.trained_tokens;
+    return metrics_row(step, result, gradient, lr, seconds);
+  }
+
+  Json metrics_row(int64_t step, const StepResult& result, const GradientReport& gradient, double lr, double seconds) {
+    const LoadReport load = expert_load_report(result.expert_load_LE);
+    Json row;
+    row["step"] = step + 1;
+    row["epoch"] = inputs_.train_data.epoch_of_step(step);
+    row["loss"] = result.loss;
+    if (settings_.loss.mtp) row["mtp_loss"] = result.mtp_loss;
+    if (settings_.forward.balance) row["balance_loss"] = result.balance_loss;
+    if (settings_.forward.indexer_kl) row["indexer_loss"] = result.indexer_loss;
+    row["tokens"] = result.counts.trained_tokens;
+    row["input_tokens"] = result.counts.input_tokens;
+    row["rows"] = result.counts.rows;
+    row["lr"] = lr;
+    row["grad_norm"] = gradient.norm;
+    row["seconds"] = seconds;
+    row["tokens_per_second"] = static_cast<double>(result.counts.input_tokens) / seconds;
+    row["peak_memory_bytes"] = peak_resident_bytes();
+    row["expert_load_std"] = load.std;
+    row["dead_experts"] = load.dead_experts;
+    return row;
+  }
+
+  std::optional<double> evaluation_loss() const {
+    if (inputs_.eval_data == nullptr) return std::nullopt;
+    return evaluate(inputs_.model, *inputs_.eval_data, inputs_.compute, recipe_.data.sequence_length).loss();
+  }
+
+  void save(int64_t step, MetricsFile& metrics) {
+    metrics.sync();
+    states_.save(step, capture_state(step, optimizer_, identity_), recipe_.checkpoint.keep,
+                 [&](const std::filesystem::path& staging) {
+                   if (inputs_.write_adapter) inputs_.write_adapter(staging / "adapter");
+                 });
+    if (inputs_.write_adapter) inputs_.write_adapter(inputs_.folder.adapter_folder());
+  }
+
+  const LoopInputs& inputs_;
+  const Recipe& recipe_;
+  StepSettings settings_;
+  AdamW optimizer_;
+  checkpoint::StateFolder states_;
+  Json identity_;
+  LoopSummary summary_;
+};
+
+}  // namespace
+
+LoopSummary run_loop(const LoopInputs& inputs) { return Loop(inputs).run(); }
+
+Evaluation evaluate(const model::Model& model, const data::DataSet& data, at::ScalarType compute,
+                    int64_t sequence_length) {
+  Evaluation evaluation;
+  for (int64_t i = 0; i < data.evaluation_batches(); ++i) {
+    evaluate_rows(model, data.evaluation_rows(i), compute, sequence_length, evaluation);
+  }
+  return evaluation;
+}
+
+}  // namespace asterism::train

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include "asterism/data/loader.h"
+#include "asterism/train/evaluate.h"
+#include "asterism/train/optimizer.h"
+#include "asterism/train/recipe.h"
+#include "asterism/train/run_folder.h"
+
+namespace asterism::train {
+
+struct LoopInputs {
+  const Recipe& recipe;
+  model::Model& model;
+  const std::vector<Parameter>& parameters;
+  const data::DataSet& train_data;
+  const data::DataSet* eval_data = nullptr;  // none: no evaluation
+  const RunFolder& folder;
+  int64_t steps = 0;                  // of the whole run
+  at::ScalarType compute = at::kFloat;
+  std::function<bool()> stop_requested;      // asked between steps; the run then saves and ends
+  std::function<void(const std::filesystem::path&)> write_adapter;  // with every checkpoint; empty without LoRA
+};
+
+struct LoopSummary {
+  int64_t first_step = 0;  // updates found in the checkpoint that the run went on from
+  int64_t last_step = 0;   // updates done
+  double first_loss = 0.0, last_loss = 0.0;
+  std::optional<double> eval_loss_before, eval_loss_after;
+  int64_t input_tokens = 0, trained_tokens = 0;  // of this process
+  double seconds = 0.0;
+  bool stopped = false;  // by a signal, before the last step
+};
+
+/// Trains from the newest checkpoint (or from the start) to the last step, logging, evaluating and saving as the recipe
+/// says. A checkpoint is always left at the end, also after a stop. RunError when a loss or gradient is not finite:
+/// nothing is written over and the weights of that step are not touched.
+LoopSummary run_loop(const LoopInputs& inputs);
+
+/// Mean loss and accuracy over the whole set.
+Evaluation evaluate(const model::Model& model, const data::DataSet& data, at::ScalarType compute,
+                    int64_t sequence_length);
+
+}  // namespace asterism::train

@@ -1,0 +1,65 @@
+#include "asterism/train/parameters.h"
+
+#include "asterism/model/lora.h"
+
+namespace asterism::train {
+
+namespace {
+
+using model::TensorRole;
+using model::TensorSpec;
+
+bool is_trained(const TensorSpec& spec, const TrainedParts& parts) {
+  if (spec.role == TensorRole::kTable || spec.role == TensorRole::kRouterBias) return false;
+  // Without its own loss an indexer gets no gradient, and weight decay would shrink it silently.
+  if (spec.name.find(".indexer.") != std::string::npos) return parts.indexer;
+  if (spec.name.rfind("mtp.", 0) == 0) return parts.mtp;
+  return true;
+}
+
+bool decays(const std::string& name, const at::Tensor& value) {
+  return value.dim() >= 2 && !name.ends_with("position_bias");
+}
+
+Parameter make_parameter(const std::string& name, at::Tensor& slot) {
+  if (slot.scalar_type() != at::kDouble) slot = slot.to(at::kFloat);
+  // A checkpoint's tensor may be a view of a mapped file: a master owns its memory.
+  slot = slot.detach().clone(at::MemoryFormat::Contiguous).requires_grad_(true);
+  return {name, slot, decays(name, slot)};
+}
+
+}  // namespace
+
+std::vector<Parameter> full_parameters(model::Model& model, const TrainedParts& parts) {
+  std::vector<Parameter> parameters;
+  model::for_each_tensor(model.config, model.weights, [&](const TensorSpec& spec, at::Tensor& slot) {
+    if (is_trained(spec, parts)) {
+      parameters.push_back(make_parameter(spec.name, slot));
+    } else if (slot.defined()) {
+      slot = slot.detach();
+    }
+  });
+  return parameters;
+}
+
+std::vector<Parameter> lora_parameters(model::Model& model) {
+  model::for_each_tensor(model.config, model.weights, [](const TensorSpec&, at::Tensor& slot) {
+    if (slot.defined()) slot = slot.detach();
+  });
+  std::vector<Parameter> parameters;
+  model::for_each_projection(model.config, model.weights, [&](const TensorSpec& spec, model::Projection& projection) {
+    if (!projection.lora) return;
+    const std::string path = model::projection_path(spec.name);
+    parameters.push_back(make_parameter(path + ".lora_A.weight", projection.lora->a_RK));
+    parameters.push_back(make_parameter(path + ".lora_B.weight", projection.lora->b_NR));
+  });
+  return parameters;
+}
+
+int64_t count_elements(const std::vector<Parameter>& parameters) {
+  int64_t count = 0;
+  for (const Parameter& parameter : parameters) count += parameter.value.numel();
+  return count;
+}
+
+}  // namespace asterism::train
