@@ -1,7 +1,7 @@
 #include "asterism/train/run_folder.h"
 
-#include <charconv>
-#include <cstdio>
+#include <algorithm>
+#include <optional>
 
 #include "asterism/core/error.h"
 #include "asterism/core/log.h"
@@ -10,9 +10,6 @@ namespace asterism::train {
 namespace fs = std::filesystem;
 
 namespace {
-
-constexpr std::string_view kCheckpointPrefix = "step-";
-constexpr size_t kStepDigits = 8;
 
 void create_folder(const fs::path& folder) {
   std::error_code failure;
@@ -57,12 +54,6 @@ const fs::path& cut_metrics(const fs::path& path, int64_t last_step) {
 
 }  // namespace
 
-fs::path RunFolder::checkpoint_folder(int64_t step) const {
-  const std::string digits = std::to_string(step);
-  const std::string zeros(kStepDigits - std::min(kStepDigits, digits.size()), '0');
-  return checkpoints_folder() / (std::string(kCheckpointPrefix) + zeros + digits);
-}
-
 void RunFolder::create() const {
   create_folder(root_);
   create_folder(checkpoints_folder());
@@ -72,16 +63,6 @@ void RunFolder::write_recipe(std::string_view yaml) const { write_text_atomicall
 
 void RunFolder::write_report(const nlohmann::ordered_json& report) const {
   write_text_atomically(report_file(), report.dump(2) + "\n");
-}
-
-std::optional<int64_t> step_of_checkpoint(const std::string& folder_name) {
-  if (!folder_name.starts_with(kCheckpointPrefix)) return std::nullopt;
-  const std::string_view digits = std::string_view(folder_name).substr(kCheckpointPrefix.size());
-  if (digits.size() < kStepDigits || digits.front() == '-') return std::nullopt;
-  int64_t step = 0;
-  const auto [end, failure] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
-  if (failure != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
-  return step;
 }
 
 MetricsFile::MetricsFile(const fs::path& path, int64_t last_step)

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <string_view>
 
@@ -22,10 +21,6 @@ class RunFolder {
   std::filesystem::path tensorboard_folder() const { return root_ / "tensorboard"; }
   std::filesystem::path log_file() const { return root_ / "log.txt"; }
   std::filesystem::path checkpoints_folder() const { return root_ / "checkpoints"; }
-  /// checkpoints/step-00000500
-  std::filesystem::path checkpoint_folder(int64_t step) const;
-  /// checkpoints/latest, the file that names the newest complete checkpoint.
-  std::filesystem::path latest_file() const { return checkpoints_folder() / "latest"; }
   std::filesystem::path adapter_folder() const { return root_ / "adapter"; }
   std::filesystem::path model_folder() const { return root_ / "model"; }
   std::filesystem::path report_file() const { return root_ / "report.json"; }
@@ -38,9 +33,6 @@ class RunFolder {
  private:
   std::filesystem::path root_;
 };
-
-/// The step of "step-00000500", or nothing for any other name.
-std::optional<int64_t> step_of_checkpoint(const std::string& folder_name);
 
 /// metrics.jsonl: one JSON object per logged step, each with the whole number `step` >= 1 = steps done. A number that is
 /// not finite is written as null, which is all JSON has.

@@ -5,6 +5,7 @@
 #include <array>
 #include <bit>
 #include <chrono>
+#include <cstdio>
 
 #include "asterism/core/error.h"
 
@@ -110,24 +111,26 @@ std::string tfrecord_frame(std::string_view record) {
   return frame;
 }
 
-TensorBoardWriter::TensorBoardWriter(const fs::path& folder, int64_t first_step)
+TensorboardWriter::TensorboardWriter(const fs::path& folder, int64_t last_step)
     : file_(event_file(folder)), writer_(file_) {
   std::string version = event_now();
   append_bytes_field(version, event_field::kFileVersion, "brain.Event:2");
+  // The start of a session drops what older files of the folder hold for its step and later ones.
   std::string status;
   append_varint_field(status, kSessionStatus, kSessionStart);
   std::string start = event_now();
-  append_varint_field(start, event_field::kStep, static_cast<uint64_t>(first_step));
+  append_varint_field(start, event_field::kStep, static_cast<uint64_t>(last_step + 1));
   append_bytes_field(start, event_field::kSessionLog, status);
   writer_.write(tfrecord_frame(version) + tfrecord_frame(start));
 }
 
-void TensorBoardWriter::write(int64_t step, const Scalars& scalars) {
+void TensorboardWriter::add(int64_t step, const nlohmann::ordered_json& row) {
   std::string summary;
-  for (const auto& [tag, value] : scalars) {
+  for (const auto& [key, value] : row.items()) {
+    if (!value.is_number() || key == "step") continue;
     std::string entry;
-    append_bytes_field(entry, summary_field::kTag, tag);
-    append_float_field(entry, summary_field::kSimpleValue, static_cast<float>(value));
+    append_bytes_field(entry, summary_field::kTag, key);
+    append_float_field(entry, summary_field::kSimpleValue, value.get<float>());
     append_bytes_field(summary, summary_field::kValue, entry);
   }
   std::string event = event_now();

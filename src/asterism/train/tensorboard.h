@@ -2,27 +2,26 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include "asterism/core/file.h"
 
 namespace asterism::train {
 
-/// Writes scalars as TensorBoard reads them: TFRecord frames that hold Event messages (tensorflow's event.proto and
+/// Writes metrics as TensorBoard reads them: TFRecord frames that hold Event messages (tensorflow's event.proto and
 /// summary.proto, encoded by hand).
-class TensorBoardWriter {
+class TensorboardWriter {
  public:
-  /// Starts a new event file in `folder`, which is created if need be. `first_step` is the first step this process will
-  /// write: TensorBoard then drops what an earlier, interrupted process has written for it and later steps.
+  /// Starts a new event file in `folder`, which is created if need be, to continue after `last_step` (0 = a run that
+  /// starts anew): TensorBoard then drops what an interrupted process has written for later steps.
   /// RunError when the file cannot be created or written.
-  TensorBoardWriter(const std::filesystem::path& folder, int64_t first_step);
+  TensorboardWriter(const std::filesystem::path& folder, int64_t last_step);
 
-  using Scalars = std::vector<std::pair<std::string, double>>;
-  /// One event with the values of a step. They are with the system when this returns.
-  void write(int64_t step, const Scalars& scalars);
+  /// One event with a scalar for every number in `row` but `step`, tagged with its key. It is with the system when this
+  /// returns.
+  void add(int64_t step, const nlohmann::ordered_json& row);
 
   const std::filesystem::path& file() const { return file_; }
 
