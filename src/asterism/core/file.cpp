@@ -16,7 +16,9 @@ namespace fs = std::filesystem;
 
 namespace {
 
-std::string reason() { return std::strerror(errno); }
+std::string reason() {
+  return std::strerror(errno);
+}
 
 std::string unique_suffix() {
   std::random_device device;
@@ -95,7 +97,9 @@ void write_text_atomically(const fs::path& path, std::string_view content) {
     FileWriter writer(temporary);
     writer.write(content);
     writer.close();
-    fs::rename(temporary, path);
+    std::error_code failure;
+    fs::rename(temporary, path, failure);
+    if (failure) run_error(path.string(), ": cannot replace: ", failure.message());
   } catch (...) {
     std::error_code ignored;
     fs::remove(temporary, ignored);

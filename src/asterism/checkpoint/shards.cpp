@@ -1,0 +1,160 @@
+#include "asterism/checkpoint/shards.h"
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "asterism/checkpoint/problem_list.h"
+#include "asterism/checkpoint/strict_json.h"
+#include "asterism/core/error.h"
+#include "asterism/core/file.h"
+
+namespace asterism::checkpoint {
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+namespace {
+
+constexpr const char* kHint =
+    "the download is incomplete or files of different checkpoints are mixed; fetch the missing files again";
+
+/// Shard file -> the tensors that the index places there.
+using ShardNames = std::map<std::string, std::set<std::string>>;
+
+// Only a plain file name: "../x", "/x" and "a/b" would read files that do not belong to this checkpoint.
+bool is_plain_file_name(const std::string& name) {
+  return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
+         name.find('\0') == std::string::npos;
+}
+
+ShardNames read_index(const fs::path& path) {
+  const Json index = parse_strict_json(read_text(path), path.string());
+  if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {
+    input_error(path.string(), ": expected an object with 'weight_map' (tensor name -> file), found none");
+  }
+  ShardNames shards;
+  for (const auto& [name, shard] : index["weight_map"].items()) {
+    if (!shard.is_string()) {
+      input_error(path.string(), ": weight_map['", name, "']: expected a file name, found ", shard.dump());
+    }
+    const auto& file = shard.get_ref<const std::string&>();
+    if (!is_plain_file_name(file)) {
+      input_error(path.string(), ": weight_map['", name, "']: expected the name of a file in the same folder, found ",
+                  shard.dump());
+    }
+    shards[file].insert(name);
+  }
+  if (shards.empty()) input_error(path.string(), ": weight_map names no tensor");
+  return shards;
+}
+
+// The shard names only tell what belongs together once all of them are known, so writing starts after the cut.
+std::vector<std::vector<NamedTensor>> cut(const std::vector<NamedTensor>& tensors, uint64_t max_shard_bytes) {
+  std::vector<std::vector<NamedTensor>> shards(1);
+  uint64_t filled = 0;
+  for (const NamedTensor& tensor : tensors) {
+    const uint64_t bytes = tensor.stored_bytes();
+    if (!shards.back().empty() && bytes > max_shard_bytes - std::min(filled, max_shard_bytes)) {
+      shards.emplace_back();
+      filled = 0;
+    }
+    shards.back().push_back(tensor);
+    filled += bytes;
+  }
+  return shards;
+}
+
+std::string shard_name(size_t number, size_t count) {
+  char name[96];
+  std::snprintf(name, sizeof name, "model-%05zu-of-%05zu.safetensors", number, count);
+  return name;
+}
+
+}  // namespace
+
+Source Source::open(const fs::path& folder, const std::string& stem) {
+  Source source;
+  source.folder_ = folder;
+  const fs::path single = folder / (stem + ".safetensors"), index = folder / (stem + ".safetensors.index.json");
+  const bool has_single = fs::exists(single), has_index = fs::exists(index);
+  if (!has_single && !has_index) {
+    input_error(folder.string(), ": expected ", single.filename().string(), " or ", index.filename().string(),
+                ", found ", fs::is_directory(folder) ? "neither" : "no such folder",
+                "; give the folder of a checkpoint");
+  }
+  if (has_single && has_index) {
+    input_error(folder.string(), ": found both ", single.filename().string(), " and ", index.filename().string(),
+                ", expected one of them; remove the one that does not belong to this checkpoint");
+  }
+  if (has_single) {
+    source.files_.push_back(SafetensorsFile::open(single));
+    for (const TensorInfo& info : source.files_[0].tensors()) source.locations_[info.name] = 0;
+    return source;
+  }
+
+  ProblemList problems;
+  for (const auto& [file, listed] : read_index(index)) {
+    if (!fs::exists(folder / file)) {
+      problems.add("missing shards", text(file, " (", listed.size(), " tensors)"));
+      continue;
+    }
+    const SafetensorsFile& shard = source.files_.emplace_back(SafetensorsFile::open(folder / file));
+    for (const std::string& name : listed) {
+      if (shard.find(name) == nullptr) problems.add("tensors listed in the index but absent", name + " in " + file);
+      source.locations_[name] = source.files_.size() - 1;
+    }
+    for (const TensorInfo& info : shard.tensors()) {
+      if (!listed.contains(info.name)) problems.add("tensors not listed in the index", info.name + " in " + file);
+    }
+  }
+  problems.throw_if_any(index.string(), kHint);
+  return source;
+}
+
+std::vector<std::string> Source::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, file] : locations_) names.push_back(name);
+  return names;
+}
+
+const SafetensorsFile& Source::holder(const std::string& name) const {
+  const auto found = locations_.find(name);
+  if (found != locations_.end()) return files_[found->second];
+  const std::string nearest = nearest_name(name, names());
+  input_error(folder_.string(), ": has no tensor '", name, "'",
+              nearest.empty() ? "" : "; the nearest is '" + nearest + "'");
+}
+
+const TensorInfo& Source::info(const std::string& name) const {
+  return holder(name).info(name);
+}
+
+at::Tensor Source::tensor(const std::string& name) const {
+  return holder(name).view(name);
+}
+
+const fs::path& Source::file_of(const std::string& name) const {
+  return holder(name).path();
+}
+
+void write_shards(const fs::path& folder, const std::vector<NamedTensor>& tensors, uint64_t max_shard_bytes) {
+  const auto shards = cut(tensors, max_shard_bytes);
+  if (shards.size() == 1) {
+    write_safetensors(folder / "model.safetensors", shards[0]);
+    return;
+  }
+  Json weight_map = Json::object();
+  uint64_t total = 0;
+  for (size_t i = 0; i < shards.size(); ++i) {
+    const std::string file = shard_name(i + 1, shards.size());
+    write_safetensors(folder / file, shards[i]);
+    for (const NamedTensor& tensor : shards[i]) {
+      TORCH_CHECK(!weight_map.contains(tensor.name), "[shards] names must differ, got '", tensor.name, "' twice");
+      weight_map[tensor.name] = file;
+      total += tensor.stored_bytes();
+    }
+  }
+  const Json index = {{"metadata", {{"total_size", total}}}, {"weight_map", weight_map}};
+  write_text_atomically(folder / "model.safetensors.index.json", index.dump(2) + "\n");
+}
+
+}  // namespace asterism::checkpoint

@@ -1,0 +1,159 @@
+#include "asterism/checkpoint/shards.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "asterism/core/error.h"
+#include "tests/support/temporary_folder.h"
+
+namespace asterism::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using asterism::testing::error_of;
+using asterism::testing::TemporaryFolder;
+using Json = nlohmann::json;
+using Names = std::set<std::string>;
+
+const char* const kIndex = "model.safetensors.index.json";
+
+std::vector<NamedTensor> five_tensors() {
+  std::vector<NamedTensor> tensors;
+  for (int i = 0; i < 5; ++i)
+    tensors.push_back({"t" + std::to_string(i), at::full({4}, i, at::kFloat)});  // 16 bytes each
+  return tensors;
+}
+
+/// A folder with t0, t1 in shard 1, t2, t3 in shard 2 and t4 in shard 3, whose index `edit` may change.
+template <typename Edit>
+std::string error_after(const TemporaryFolder& folder, Edit&& edit) {
+  write_shards(folder.path(), five_tensors(), 32);
+  Json index = Json::parse(read_text(folder / kIndex));
+  edit(index);
+  folder.write(kIndex, index.dump());
+  return error_of<InputError>([&] { Source::open(folder.path()); });
+}
+
+TEST(Shards, OneShardNeedsNoIndex) {
+  const TemporaryFolder folder;
+  write_shards(folder.path(), five_tensors(), 80);
+  EXPECT_EQ(folder.entries(), (Names{"model.safetensors"}));
+  const Source source = Source::open(folder.path());
+  EXPECT_EQ(source.names(), (std::vector<std::string>{"t0", "t1", "t2", "t3", "t4"}));
+  EXPECT_EQ(source.tensor("t3")[0].item<float>(), 3.0F);
+}
+
+TEST(Shards, AreCutInOrderAndIndexed) {
+  const TemporaryFolder folder;
+  write_shards(folder.path(), five_tensors(), 47);
+  EXPECT_EQ(folder.entries(), (Names{"model-00001-of-00003.safetensors", "model-00002-of-00003.safetensors",
+                                     "model-00003-of-00003.safetensors", kIndex}));
+  const Json index = Json::parse(read_text(folder / kIndex));
+  EXPECT_EQ(index["metadata"]["total_size"], 80);
+  EXPECT_EQ(index["weight_map"].size(), 5U);
+  const Source source = Source::open(folder.path());
+  for (int i = 0; i < 5; ++i) {
+    const std::string name = "t" + std::to_string(i);
+    EXPECT_EQ(source.file_of(name).filename(), "model-0000" + std::to_string(i / 2 + 1) + "-of-00003.safetensors");
+    EXPECT_EQ(source.info(name).shape, std::vector<int64_t>{4});
+    EXPECT_TRUE(at::equal(source.tensor(name), at::full({4}, i, at::kFloat)));
+  }
+}
+
+TEST(Shards, ATensorAboveTheLimitHasAShardOfItsOwn) {
+  const TemporaryFolder folder;
+  auto tensors = five_tensors();
+  tensors.insert(tensors.begin() + 1, {"big", at::zeros({100})});
+  write_shards(folder.path(), tensors, 64);
+  const Source source = Source::open(folder.path());
+  EXPECT_EQ(source.file_of("t0").filename(), "model-00001-of-00003.safetensors");
+  EXPECT_EQ(source.file_of("big").filename(), "model-00002-of-00003.safetensors");
+  EXPECT_EQ(source.file_of("t4").filename(), "model-00003-of-00003.safetensors");
+}
+
+TEST(Shards, TheLimitCountsBytesAfterConversion) {
+  const TemporaryFolder folder;
+  auto tensors = five_tensors();
+  for (NamedTensor& tensor : tensors) tensor.dtype = at::kBFloat16;
+  write_shards(folder.path(), tensors, 40);
+  EXPECT_EQ(folder.entries(), (Names{"model.safetensors"}));
+}
+
+TEST(Source, ReadsAnAdapterByItsStem) {
+  const TemporaryFolder folder;
+  write_safetensors(folder / "adapter_model.safetensors", {{"a", at::zeros({1})}});
+  EXPECT_TRUE(Source::open(folder.path(), "adapter_model").contains("a"));
+}
+
+TEST(Source, RefusesFoldersWithoutOrWithTwoCheckpoints) {
+  const TemporaryFolder folder;
+  EXPECT_NE(error_of<InputError>([&] { Source::open(folder.path()); }).find("neither"), std::string::npos);
+  EXPECT_NE(error_of<InputError>([&] { Source::open(folder / "absent"); }).find("no such folder"), std::string::npos);
+  write_shards(folder.path(), five_tensors(), 32);
+  write_safetensors(folder / "model.safetensors", five_tensors());
+  EXPECT_NE(error_of<InputError>([&] { Source::open(folder.path()); }).find("found both"), std::string::npos);
+}
+
+TEST(Source, AnUnknownNameGetsTheNearestOne) {
+  const TemporaryFolder folder;
+  write_safetensors(folder / "model.safetensors", {{"model.norm.weight", at::zeros({1})}});
+  const Source source = Source::open(folder.path());
+  const std::string message = error_of<InputError>([&] { source.tensor("model.norm.weigth"); });
+  EXPECT_NE(message.find("the nearest is 'model.norm.weight'"), std::string::npos) << message;
+}
+
+TEST(Source, AMissingShardIsReportedWithItsTensors) {
+  const TemporaryFolder folder;
+  const std::string message =
+      error_after(folder, [&](Json&) { fs::remove(folder / "model-00002-of-00003.safetensors"); });
+  EXPECT_NE(message.find("1 missing shards"), std::string::npos) << message;
+  EXPECT_NE(message.find("model-00002-of-00003.safetensors (2 tensors)"), std::string::npos) << message;
+}
+
+TEST(Source, NamesListedButAbsentAndPresentButUnlistedAreReportedTogether) {
+  const TemporaryFolder folder;
+  const std::string message = error_after(folder, [](Json& index) {
+    index["weight_map"]["ghost"] = "model-00001-of-00003.safetensors";
+    index["weight_map"].erase("t3");
+  });
+  EXPECT_NE(message.find("ghost in model-00001-of-00003.safetensors"), std::string::npos) << message;
+  EXPECT_NE(message.find("t3 in model-00002-of-00003.safetensors"), std::string::npos) << message;
+}
+
+TEST(Source, ANameListedInTheWrongShardIsReported) {
+  const TemporaryFolder folder;
+  const std::string message =
+      error_after(folder, [](Json& index) { index["weight_map"]["t0"] = "model-00002-of-00003.safetensors"; });
+  EXPECT_NE(message.find("t0 in model-00001-of-00003.safetensors"), std::string::npos) << message;
+  EXPECT_NE(message.find("t0 in model-00002-of-00003.safetensors"), std::string::npos) << message;
+}
+
+TEST(Source, APathOutOfTheFolderIsRefused) {
+  for (const char* path : {"../x.safetensors", "/tmp/x.safetensors", "a/b.safetensors", "..", ""}) {
+    const TemporaryFolder folder;
+    const std::string message = error_after(folder, [&](Json& index) { index["weight_map"]["t0"] = path; });
+    EXPECT_NE(message.find("a file in the same folder"), std::string::npos) << message;
+  }
+}
+
+TEST(Source, MalformedIndexesAreRefused) {
+  for (const char* content :
+       {"", "[]", "{}", "{\"weight_map\":[]}", "{\"weight_map\":{}}", "{\"weight_map\":{\"a\":1}}",
+        "{\"weight_map\":{\"a\":\"x\",\"a\":\"y\"}}", "{\"weight_map\""}) {
+    const TemporaryFolder folder;
+    folder.write(kIndex, content);
+    const std::string message = error_of<InputError>([&] { Source::open(folder.path()); });
+    EXPECT_NE(message.find(kIndex), std::string::npos) << content;
+  }
+}
+
+TEST(Source, ADamagedShardIsRefusedByName) {
+  const TemporaryFolder folder;
+  const std::string message =
+      error_after(folder, [&](Json&) { fs::resize_file(folder / "model-00003-of-00003.safetensors", 90); });
+  EXPECT_NE(message.find("model-00003-of-00003.safetensors"), std::string::npos) << message;
+}
+
+}  // namespace
+}  // namespace asterism::checkpoint

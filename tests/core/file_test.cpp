@@ -1,0 +1,140 @@
+#include "asterism/core/file.h"
+
+#include <gtest/gtest.h>
+
+#include "asterism/core/error.h"
+#include "tests/support/temporary_folder.h"
+
+namespace asterism {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::error_of;
+using testing::TemporaryFolder;
+using Names = std::set<std::string>;
+
+TEST(MappedFile, HoldsTheBytesAfterTheFileIsGone) {
+  const TemporaryFolder folder;
+  const auto file = MappedFile::open(folder.write("a", "content"));
+  fs::remove(folder / "a");
+  EXPECT_EQ(file->size(), 7U);
+  EXPECT_EQ(file->text(), "content");
+}
+
+TEST(MappedFile, AnEmptyFileHasNoBytes) {
+  const TemporaryFolder folder;
+  const auto file = MappedFile::open(folder.write("a", ""));
+  EXPECT_EQ(file->size(), 0U);
+  EXPECT_EQ(file->text(), "");
+}
+
+TEST(MappedFile, RefusesAMissingFileAndAFolderByName) {
+  const TemporaryFolder folder;
+  const std::string missing = error_of<InputError>([&] { MappedFile::open(folder / "absent"); });
+  EXPECT_NE(missing.find("absent"), std::string::npos);
+  const std::string directory = error_of<InputError>([&] { MappedFile::open(folder.path()); });
+  EXPECT_NE(directory.find("not a regular file"), std::string::npos);
+}
+
+TEST(FileWriter, WritesPartsInOrderAndReplacesWhatWasThere) {
+  const TemporaryFolder folder;
+  FileWriter writer(folder.write("a", "something longer"));
+  writer.write("one ");
+  writer.write("two", 3);
+  writer.close();
+  EXPECT_EQ(read_text(folder / "a"), "one two");
+}
+
+TEST(FileWriter, AFullDiskIsAnErrorWithTheReason) {
+  FileWriter writer("/dev/full");
+  const std::string message = error_of<RunError>([&] { writer.write("x"); });
+  EXPECT_NE(message.find("/dev/full"), std::string::npos);
+  EXPECT_NE(message.find("No space left"), std::string::npos);
+}
+
+TEST(FileWriter, AFileInPlaceOfAFolderIsAnError) {
+  const TemporaryFolder folder;
+  folder.write("file", "");
+  EXPECT_THROW(FileWriter(folder / "file" / "inner"), RunError);
+}
+
+TEST(WriteTextAtomically, ReplacesTheTextAndLeavesNothingElse) {
+  const TemporaryFolder folder;
+  write_text_atomically(folder.write("a", "old"), "new");
+  EXPECT_EQ(read_text(folder / "a"), "new");
+  EXPECT_EQ(folder.entries(), (Names{"a"}));
+}
+
+TEST(WriteTextAtomically, AFailureKeepsTheTargetAndLeavesNothingElse) {
+  const TemporaryFolder folder;
+  fs::create_directory(folder / "a");
+  EXPECT_THROW(write_text_atomically(folder / "a", "new"), RunError);
+  EXPECT_TRUE(fs::is_directory(folder / "a"));
+  EXPECT_EQ(folder.entries(), (Names{"a"}));
+}
+
+TEST(AtomicFolder, AppearsOnlyWhenPublished) {
+  const TemporaryFolder folder;
+  AtomicFolder atomic(folder / "out");
+  write_text_atomically(atomic.staging() / "a", "text");
+  EXPECT_FALSE(fs::exists(folder / "out"));
+  atomic.publish();
+  EXPECT_EQ(read_text(folder / "out" / "a"), "text");
+  EXPECT_EQ(folder.entries(), (Names{"out"}));
+}
+
+TEST(AtomicFolder, UnpublishedItLeavesNothing) {
+  const TemporaryFolder folder;
+  {
+    const AtomicFolder atomic(folder / "out");
+    write_text_atomically(atomic.staging() / "a", "text");
+  }
+  EXPECT_EQ(folder.entries(), Names{});
+}
+
+TEST(AtomicFolder, ATrailingSlashMakesNoDifference) {
+  const TemporaryFolder folder;
+  AtomicFolder atomic((folder / "out").string() + "/");
+  write_text_atomically(atomic.staging() / "a", "text");
+  atomic.publish();
+  EXPECT_EQ(read_text(folder / "out" / "a"), "text");
+  EXPECT_EQ(folder.entries(), (Names{"out"}));
+}
+
+TEST(AtomicFolder, AnExistingTargetIsRefusedOrReplacedAsAsked) {
+  const TemporaryFolder folder;
+  fs::create_directory(folder / "out");
+  folder.write("out/old", "text");
+  EXPECT_THROW(AtomicFolder(folder / "out"), InputError);
+
+  AtomicFolder atomic(folder / "out", /*replace=*/true);
+  write_text_atomically(atomic.staging() / "new", "text");
+  EXPECT_TRUE(fs::exists(folder / "out" / "old"));
+  atomic.publish();
+  EXPECT_TRUE(fs::exists(folder / "out" / "new"));
+  EXPECT_FALSE(fs::exists(folder / "out" / "old"));
+  EXPECT_EQ(folder.entries(), (Names{"out"}));
+}
+
+TEST(AtomicFolder, AFileInPlaceOfTheParentIsAnErrorThatLeavesNothing) {
+  const TemporaryFolder folder;
+  folder.write("file", "kept");
+  EXPECT_THROW(AtomicFolder(folder / "file" / "out"), RunError);
+  EXPECT_EQ(read_text(folder / "file"), "kept");
+  EXPECT_EQ(folder.entries(), (Names{"file"}));
+}
+
+TEST(AtomicFolder, ATargetThatAppearsMeanwhileIsKept) {
+  const TemporaryFolder folder;
+  {
+    AtomicFolder atomic(folder / "out");
+    fs::create_directory(folder / "out");
+    folder.write("out/other", "text");
+    EXPECT_THROW(atomic.publish(), RunError);
+  }
+  EXPECT_EQ(read_text(folder / "out" / "other"), "text");
+  EXPECT_EQ(folder.entries(), (Names{"out"}));
+}
+
+}  // namespace
+}  // namespace asterism

@@ -1,0 +1,22 @@
+#include "asterism/core/memory.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace asterism {
+namespace {
+
+TEST(Memory, TouchedPagesAreCountedAndThePeakStays) {
+  constexpr uint64_t kBytes = 64 << 20;
+  const uint64_t before = resident_bytes();
+  ASSERT_GT(before, 0U);
+  {
+    const std::vector<char> block(kBytes, 1);
+    EXPECT_GE(resident_bytes(), before + kBytes * 9 / 10);
+  }
+  EXPECT_GE(peak_resident_bytes(), before + kBytes * 9 / 10);
+}
+
+}  // namespace
+}  // namespace asterism
