@@ -1,0 +1,94 @@
+#include <memory>
+
+#include "asterism/cli/commands.h"
+#include "asterism/core/error.h"
+
+namespace asterism::cli {
+
+Command train_command() {
+  const auto args = std::make_shared<TrainArgs>();
+  return {
+      .name = "train",
+      .summary = "Run a recipe: full or LoRA fine-tuning; goes on where an interrupted run stopped",
+      .example = "asterism train recipes/quickstart/recipe.yaml --dry-run",
+      .options =
+          {
+              {.name = "RECIPE", .target = &args->recipe, .help = "YAML file (docs/recipe.md)", .required = true},
+              {.name = "--set",
+               .target = &args->overrides,
+               .help = "section.key=value: overrides a key of the recipe; may be repeated"},
+              {.name = "--dry-run",
+               .target = &args->dry_run,
+               .help = "Check recipe, model and data and say what would run, without training"},
+          },
+      .run = [args] { return run_train(*args); },
+  };
+}
+
+Command eval_command() {
+  const auto args = std::make_shared<EvalArgs>();
+  return {
+      .name = "eval",
+      .summary = "Loss and accuracy of a checkpoint, with or without an adapter, on data",
+      .example = "asterism eval --model runs/tiny --data recipes/quickstart/held_out.jsonl",
+      .options =
+          {
+              {.name = "--model", .target = &args->model, .help = "Folder of the checkpoint", .required = true},
+              {.name = "--adapter", .target = &args->adapter, .help = "Folder of a PEFT adapter"},
+              {.name = "--tokenizer", .target = &args->tokenizer, .help = "tokenizer.json or its folder (--model)"},
+              {.name = "--data",
+               .target = &args->data,
+               .help = "File, folder or pattern; may be repeated",
+               .required = true},
+              {.name = "--set", .target = &args->overrides, .help = "data.key=value, as in a recipe; may be repeated"},
+              {.name = "--json", .target = &args->json, .help = "Print one JSON object"},
+          },
+      .run = [args] { return run_eval(*args); },
+  };
+}
+
+Command generate_command() {
+  const auto args = std::make_shared<GenerateArgs>();
+  const auto run = [args] {
+    if (args->prompt.has_value() == args->messages.has_value()) {
+      input_error("generate: expected either --prompt or --messages, found ", args->prompt ? "both" : "neither");
+    }
+    if (args->top_p <= 0.0 || args->top_p > 1.0) {
+      input_error("--top-p: expected a number above 0 and at most 1; found ", args->top_p);
+    }
+    return run_generate(*args);
+  };
+  return {
+      .name = "generate",
+      .summary = "Continue a text or answer a conversation, to look at what was trained",
+      .example = "asterism generate --model runs/tiny --prompt \"Hello\" --max-tokens 8",
+      .options =
+          {
+              {.name = "--model", .target = &args->model, .help = "Folder of the checkpoint", .required = true},
+              {.name = "--adapter", .target = &args->adapter, .help = "Folder of a PEFT adapter"},
+              {.name = "--tokenizer", .target = &args->tokenizer, .help = "tokenizer.json or its folder (--model)"},
+              {.name = "--prompt", .target = &args->prompt, .help = "Text to continue"},
+              {.name = "--messages", .target = &args->messages, .help = "File with a conversation to answer"},
+              {.name = "--thinking",
+               .target = &args->thinking,
+               .help = "Answer with or without reasoning (chat)",
+               .choices = {"chat", "thinking"}},
+              {.name = "--max-tokens",
+               .target = &args->max_tokens,
+               .help = "Most tokens to generate (128)",
+               .at_least = 1.0},
+              {.name = "--temperature", .target = &args->temperature, .help = "0 = greedy (0)", .at_least = 0.0},
+              {.name = "--top-p",
+               .target = &args->top_p,
+               .help = "Draw from the fewest tokens with this much probability (1)",
+               .at_least = 0.0},
+              {.name = "--seed", .target = &args->seed, .help = "Names the random numbers (0)"},
+              {.name = "--json",
+               .target = &args->json,
+               .help = "Print one JSON object with text, ids, log-probabilities and message"},
+          },
+      .run = run,
+  };
+}
+
+}  // namespace asterism::cli
