@@ -88,7 +88,7 @@ TEST(Logger, KeepsTheStatusLineBelowTheLines) {
   log.info("saved");
   log.set_status("");
   const std::string erase = "\r\033[K", bar = "\033[?7l50%\033[?7h";
-  EXPECT_EQ(out.str(), bar + erase + "saved\n" + bar + erase);
+  EXPECT_EQ(out.str(), text(bar, erase, "saved\n", bar, erase));
 }
 
 TEST(Logger, HasNoStatusLineWithoutATerminalOrWhenQuiet) {
