@@ -1,0 +1,142 @@
+#include <iostream>
+#include <sstream>
+
+#include "asterism/cli/commands.h"
+#include "asterism/cli/session.h"
+#include "asterism/core/error.h"
+#include "asterism/core/file.h"
+#include "asterism/data/chat_encoder.h"
+#include "asterism/train/generate.h"
+
+namespace asterism::cli {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Prompt {
+  std::string text;
+  bool thinking = false;
+};
+
+Prompt encode_prompt(const Json& row, const std::string& thinking_mode, const std::string& where) {
+  const Json& messages = row.is_array() ? row : row.contains("messages") ? row.at("messages") : row;
+  if (!messages.is_array()) input_error(where, ": expected a list of messages or an object with \"messages\"");
+  data::ChatOptions options;
+  std::string mode = thinking_mode;
+  if (mode.empty() && row.is_object()) mode = row.value("thinking_mode", std::string());
+  if (mode.empty()) mode = "chat";
+  options.thinking_mode = data::thinking_mode(mode);
+  return {data::encode_chat(messages, options).text, options.thinking_mode == data::ThinkingMode::Thinking};
+}
+
+// A JSON file with one conversation, or JSON Lines with one a line.
+std::vector<Prompt> read_prompts(const GenerateArgs& args) {
+  if (!args.prompt.empty()) {
+    const Json message = {{"role", "user"}, {"content", args.prompt}};
+    return {encode_prompt(Json::array({message}), args.thinking, "--prompt")};
+  }
+  const std::string content = read_text(args.messages);
+  if (const Json whole = Json::parse(content, nullptr, /*allow_exceptions=*/false); !whole.is_discarded()) {
+    return {encode_prompt(whole, args.thinking, args.messages)};
+  }
+  std::vector<Prompt> prompts;
+  std::istringstream lines(content);
+  std::string line;
+  for (int64_t number = 1; std::getline(lines, line); ++number) {
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    const std::string where = text(args.messages, ":", number);
+    const Json row = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (row.is_discarded()) input_error(where, ": not valid JSON");
+    prompts.push_back(encode_prompt(row, args.thinking, where));
+  }
+  if (prompts.empty()) input_error(args.messages, ": holds no conversation");
+  return prompts;
+}
+
+// The assistant message that a completion without tools stands for.
+Json decode_message(std::string completion, bool thinking) {
+  Json message = {{"role", "assistant"}};
+  const std::string close = "</think>";
+  const size_t at = thinking ? completion.find(close) : std::string::npos;
+  if (at != std::string::npos) {
+    message["reasoning_content"] = completion.substr(0, at);
+    completion = completion.substr(at + close.size());
+  }
+  message[thinking && at == std::string::npos ? "reasoning_content" : "content"] = completion;
+  return message;
+}
+
+// Prints what is new and complete: a token may end inside a character, which shows as a replacement character until
+// the next token brings the rest.
+class TextStream {
+ public:
+  void show(const std::string& text, bool last) {
+    const std::string replacement = "\xEF\xBF\xBD";
+    size_t complete = text.size();
+    while (!last && complete >= replacement.size() &&
+           text.compare(complete - replacement.size(), replacement.size(), replacement) == 0) {
+      complete -= replacement.size();
+    }
+    if (complete <= shown_) return;
+    std::cout << text.substr(shown_, complete - shown_) << std::flush;
+    shown_ = complete;
+  }
+
+ private:
+  size_t shown_ = 0;
+};
+
+void answer(const model::Model& model, const data::Tokenizer& tokenizer, const Prompt& prompt,
+            const train::GenerateOptions& options, bool json) {
+  std::vector<int64_t> ids;
+  TextStream stream;
+  const auto on_token = [&](const train::GeneratedToken& token) {
+    if (token.id != options.stop_ids.front()) ids.push_back(token.id);
+    if (!json) stream.show(tokenizer.decode(ids), /*last=*/false);
+    return true;
+  };
+  const auto tokens = train::generate(model, tokenizer.encode(prompt.text), options, on_token);
+  const std::string completion = tokenizer.decode(ids);
+  if (!json) {
+    stream.show(completion, /*last=*/true);
+    std::cout << "\n";
+    return;
+  }
+  Json out;
+  out["text"] = completion;
+  out["ids"] = Json::array();
+  out["log_probabilities"] = Json::array();
+  for (const auto& token : tokens) {
+    out["ids"].push_back(token.id);
+    out["log_probabilities"].push_back(token.log_probability);
+  }
+  out["finished"] = !tokens.empty() && tokens.back().id == options.stop_ids.front();
+  out["message"] = decode_message(completion, prompt.thinking);
+  std::cout << out.dump() << "\n" << std::flush;
+}
+
+}  // namespace
+
+int run_generate(const GenerateArgs& args) {
+  if (args.prompt.empty() == args.messages.empty()) {
+    input_error("generate: give either --prompt TEXT or --messages FILE");
+  }
+  const std::vector<Prompt> prompts = read_prompts(args);
+  const model::Model model = load_model(args.model, train::Storage::kAuto, args.adapter);
+  const auto tokenizer = load_tokenizer(args.tokenizer, args.model, model.config.vocab_size);
+  if (!tokenizer) {
+    input_error(args.model, ": has no tokenizer.json; name the folder of one with --tokenizer DIR");
+  }
+  train::GenerateOptions options;
+  options.max_tokens = args.max_tokens;
+  options.temperature = args.temperature;
+  options.top_p = args.top_p;
+  options.seed = args.seed;
+  options.compute = compute_type(train::Compute::kAuto);
+  options.stop_ids = {model.config.eos_token_id};
+  for (const Prompt& prompt : prompts) answer(model, *tokenizer, prompt, options, args.json);
+  return 0;
+}
+
+}  // namespace asterism::cli

@@ -1,0 +1,141 @@
+#include <csignal>
+#include <iostream>
+
+#include "asterism/checkpoint/hf_checkpoint.h"
+#include "asterism/checkpoint/peft.h"
+#include "asterism/cli/commands.h"
+#include "asterism/cli/recipe_file.h"
+#include "asterism/cli/run_report.h"
+#include "asterism/cli/session.h"
+#include "asterism/core/error.h"
+#include "asterism/core/log.h"
+#include "asterism/core/memory.h"
+#include "asterism/train/loop.h"
+
+namespace asterism::cli {
+namespace fs = std::filesystem;
+
+namespace {
+
+volatile std::sig_atomic_t stop_signal = 0;
+
+void on_signal(int signal) {
+  // A second signal ends at once: the last checkpoint is complete whatever happens.
+  if (stop_signal != 0) std::_Exit(128 + signal);
+  stop_signal = signal;
+}
+
+// Restores the previous handlers when the run ends, so that a test process can go on.
+class SignalGuard {
+ public:
+  SignalGuard() {
+    stop_signal = 0;
+    previous_int_ = std::signal(SIGINT, on_signal);
+    previous_term_ = std::signal(SIGTERM, on_signal);
+  }
+  ~SignalGuard() {
+    std::signal(SIGINT, previous_int_);
+    std::signal(SIGTERM, previous_term_);
+  }
+
+ private:
+  void (*previous_int_)(int);
+  void (*previous_term_)(int);
+};
+
+// Attaches fresh or stored LoRA pairs, or chooses the trained tensors of full fine-tuning.
+std::vector<train::Parameter> prepare_parameters(train::Recipe& recipe, model::Model& model) {
+  if (!recipe.lora) {
+    const train::TrainedParts parts{recipe.model.indexer == train::IndexerMode::kKl, recipe.model.mtp_weight > 0.0};
+    const auto parameters = train::full_parameters(model, parts);
+    log_info("full fine-tuning: ", parameters.size(), " tensors, ", train::count_elements(parameters), " numbers");
+    return parameters;
+  }
+  std::vector<std::string> paths;
+  if (!recipe.lora->from.empty()) {
+    const auto stored = checkpoint::load_adapter(recipe.lora->from, model.config, model.weights);
+    const double dropout = recipe.lora->config.dropout;
+    recipe.lora->config = stored.lora;
+    recipe.lora->config.dropout = dropout;
+    paths = stored.paths;
+  } else {
+    paths = model::attach_lora(model.config, model.weights, recipe.lora->config, recipe.seed);
+  }
+  const auto parameters = train::lora_parameters(model);
+  log_info("LoRA on ", paths.size(), " matrices, ", train::count_elements(parameters), " trained numbers:");
+  for (const std::string& line : summarise_paths(paths)) log_info("  ", line);
+  return parameters;
+}
+
+void say_what_is_frozen(const train::Recipe& recipe, const model::Model& model) {
+  bool sparse = false;
+  for (const auto& layer : model.config.layers) sparse = sparse || layer.attention == model::AttentionKind::kSparse;
+  if (!sparse) return;
+  log_info("lightning indexer: ", recipe.model.indexer == train::IndexerMode::kKl
+                                      ? "trained by its own KL loss (model.indexer: kl)"
+                                      : "frozen; its choice carries no gradient (model.indexer: frozen)");
+}
+
+int64_t count_steps(const train::Recipe& recipe, const data::DataSet& data) {
+  if (recipe.train.steps > 0) return recipe.train.steps;
+  const double whole = std::floor(recipe.train.epochs);
+  const auto epochs = static_cast<int64_t>(whole);
+  if (static_cast<double>(epochs) == recipe.train.epochs) return data.steps_of_epochs(epochs);
+  const int64_t before = data.steps_of_epochs(epochs), after = data.steps_of_epochs(epochs + 1);
+  return before + std::max<int64_t>(1, std::llround((recipe.train.epochs - whole) * static_cast<double>(after - before)));
+}
+
+void export_model(const train::RunFolder& folder, const model::Model& model) {
+  checkpoint::WriteOptions options;
+  options.replace = true;
+  checkpoint::write_checkpoint(folder.model_folder(), model.config, model.weights, options);
+  log_info("model written to ", folder.model_folder().string());
+}
+
+}  // namespace
+
+int run_train(const TrainArgs& args) {
+  train::Recipe recipe = read_recipe(args.recipe, args.overrides);
+  process_log().set_quiet(args.quiet);
+  model::Model model = load_model(recipe.model.path, recipe.model.storage);
+  if (recipe.model.mtp_weight > 0.0 && model.config.num_mtp_layers == 0) {
+    input_error("model.mtp_weight: the checkpoint ", recipe.model.path, " has no MTP layer; set it to 0");
+  }
+  const auto tokenizer = load_tokenizer(recipe.model.tokenizer, recipe.model.path, model.config.vocab_size);
+  const data::RowOptions rows = row_options(recipe.data, tokenizer, model.config.vocab_size);
+  const auto train_data = load_data(recipe.data.train, recipe, rows, "train");
+  const auto eval_data = recipe.data.eval.empty() ? nullptr : load_data(recipe.data.eval, recipe, rows, "eval");
+  const auto parameters = prepare_parameters(recipe, model);
+  say_what_is_frozen(recipe, model);
+  const int64_t steps = count_steps(recipe, *train_data);
+  if (recipe.schedule.warmup_steps > steps) {
+    input_error("schedule.warmup_steps: ", recipe.schedule.warmup_steps, " exceeds the ", steps, " steps of the run");
+  }
+  if (args.dry_run) {
+    std::cout << recipe_to_yaml(recipe);
+    log_info("dry run: the recipe, the model and the data are fine; ", steps, " steps of ", recipe.train.batch, " rows");
+    return 0;
+  }
+
+  const train::RunFolder folder(fs::path(recipe.output) / recipe.name);
+  folder.create();
+  process_log().open_file(folder.log_file());
+  folder.write_recipe(recipe_to_yaml(recipe));
+  const SignalGuard signals;
+  train::LoopInputs inputs{recipe, model, parameters, *train_data, eval_data.get(), folder, steps,
+                           compute_type(recipe.model.compute)};
+  inputs.stop_requested = [] { return stop_signal != 0; };
+  if (recipe.lora) {
+    inputs.write_adapter = [&](const fs::path& target) {
+      checkpoint::write_adapter(target, model.config, model.weights, recipe.lora->config, recipe.model.path);
+    };
+  }
+  const train::LoopSummary summary = train::run_loop(inputs);
+  if (!recipe.lora && !summary.stopped) export_model(folder, model);
+  folder.write_report(make_run_report(recipe, model, parameters, inputs, summary));
+  for (const std::string& line : describe_run(recipe, folder, summary)) log_info(line);
+  process_log().close_file();
+  return summary.stopped ? 130 : 0;
+}
+
+}  // namespace asterism::cli

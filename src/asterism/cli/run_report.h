@@ -1,0 +1,23 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "asterism/train/loop.h"
+
+namespace asterism::cli {
+
+/// report.json of a run: versions, machine, layout, totals, throughput, peak memory, final losses. SI units.
+nlohmann::ordered_json make_run_report(const train::Recipe& recipe, const model::Model& model,
+                                       const std::vector<train::Parameter>& parameters,
+                                       const train::LoopInputs& inputs, const train::LoopSummary& summary);
+
+/// The same in a few lines for the console.
+std::vector<std::string> describe_run(const train::Recipe& recipe, const train::RunFolder& folder,
+                                      const train::LoopSummary& summary);
+
+/// Adapted paths with the layer number folded: "model.layers.*.self_attn.q_a_proj (5)".
+std::vector<std::string> summarise_paths(const std::vector<std::string>& paths);
+
+}  // namespace asterism::cli

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "asterism/data/loader.h"
+#include "asterism/data/tokenizer.h"
+#include "asterism/model/model.h"
+#include "asterism/train/recipe.h"
+
+namespace asterism::cli {
+
+/// A model as a command uses it, loaded from a checkpoint folder and, when given, a PEFT adapter.
+model::Model load_model(const std::string& folder, train::Storage storage, const std::string& adapter = "");
+
+/// The type of matrix products: what the recipe says; auto is bf16 where the CPU multiplies it, else fp32.
+at::ScalarType compute_type(train::Compute compute);
+
+/// The tokenizer of `path`, or of the model folder when `path` is empty; nothing when neither folder holds one, which
+/// is fine for data that are token ids already. InputError when the tokenizer's ids do not fit the vocabulary.
+std::shared_ptr<const data::Tokenizer> load_tokenizer(const std::string& path, const std::string& model_folder,
+                                                      int64_t vocab_size);
+
+/// How rows become samples, by the recipe's data section.
+data::RowOptions row_options(const train::DataSection& section, std::shared_ptr<const data::Tokenizer> tokenizer,
+                             int64_t vocab_size);
+
+/// Reads a data set and reports what was read, skipped and lost.
+std::unique_ptr<data::DataSet> load_data(const std::vector<std::string>& sources, const train::Recipe& recipe,
+                                         const data::RowOptions& options, const char* what);
+
+}  // namespace asterism::cli

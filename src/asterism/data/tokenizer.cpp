@@ -1,0 +1,224 @@
+#include "asterism/data/tokenizer.h"
+
+#include <algorithm>
+#include <cstring>
+#include <iomanip>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <utility>
+
+#include "asterism/core/error.h"
+#include "asterism/core/file.h"
+#include "asterism/core/rng.h"
+#include "asterism/data/added_tokens.h"
+#include "asterism/data/bpe.h"
+#include "asterism/data/pre_tokenizer.h"
+#include "asterism/data/utf8.h"
+
+namespace asterism::data {
+
+struct Tokenizer::Parts {
+  Bpe bpe;
+  AddedTokens added;
+  PreTokenizer pre_tokenizer;
+  std::string name;
+  std::string fingerprint;
+};
+
+namespace {
+
+nlohmann::json parse_json(std::string_view text, const std::string& name) {
+  try {
+    return nlohmann::json::parse(text);
+  } catch (const nlohmann::json::parse_error& error) {
+    input_error(name, ": not valid JSON (damaged or incomplete file?): ", error.what());
+  }
+}
+
+/// Accepts nothing (null), or a ByteLevel part, or a Sequence of accepted parts.
+void check_only_byte_level(const JsonPart& part, const char* members) {
+  const std::string& type = part.at("type").as_string();
+  if (type == "ByteLevel") return;
+  if (type != "Sequence") part.fail("type \"", type, "\" is not supported; expected ByteLevel");
+  const JsonPart list = part.at(members);
+  for (size_t i = 0; i < list.array_size(); ++i) check_only_byte_level(list.element(i), members);
+}
+
+void check_normalizer(const JsonPart& part) {
+  const std::string& type = part.at("type").as_string();
+  if (type != "Sequence") part.fail("type \"", type, "\" is not supported; expected null or an empty Sequence");
+  const JsonPart list = part.at("normalizers");
+  for (size_t i = 0; i < list.array_size(); ++i) check_normalizer(list.element(i));
+}
+
+void check_surroundings(const JsonPart& file) {
+  for (const char* name : {"truncation", "padding"}) {
+    if (const auto part = file.find(name))
+      part->fail("is set; only null is supported, texts are never cut or filled here");
+  }
+  if (const auto part = file.find("normalizer")) check_normalizer(*part);
+  if (const auto part = file.find("post_processor")) check_only_byte_level(*part, "processors");
+  check_only_byte_level(file.at("decoder"), "decoders");
+}
+
+// Added tokens may repeat entries of the model, but one id is one text and one text is one id.
+void check_conflicts(const JsonPart& list, const AddedTokens& added, const Bpe& bpe) {
+  for (size_t i = 0; i < added.tokens().size(); ++i) {
+    const AddedToken& token = added.tokens()[i];
+    const auto model_id = bpe.token_id(token.content);
+    if (model_id && *model_id != token.id) {
+      list.element(i).fail("\"", token.content, "\" has id ", token.id, ", but id ", *model_id, " in the model");
+    }
+    const bool taken = token.id < bpe.id_limit() && !bpe.token_text(token.id).empty();
+    if (taken && !model_id) {
+      list.element(i).fail("\"", token.content, "\" has id ", token.id, ", which is \"", bpe.token_text(token.id),
+                           "\" in the model");
+    }
+  }
+}
+
+// The canonical dump has sorted keys and no layout, so it is the content.
+std::string fingerprint_of(const nlohmann::json& file) {
+  const std::string content = file.dump();
+  uint64_t state = content.size();
+  for (size_t at = 0; at < content.size(); at += 8) {
+    uint64_t word = 0;
+    std::memcpy(&word, content.data() + at, std::min<size_t>(8, content.size() - at));
+    state = mix_bits(state ^ word);
+  }
+  std::ostringstream out;
+  out << std::hex << std::setw(16) << std::setfill('0') << state;
+  return out.str();
+}
+
+void check_ranges(std::span<const ByteRange> ranges, std::string_view text) {
+  const auto on_character = [&](size_t at) {
+    return at == text.size() || (static_cast<unsigned char>(text[at]) & 0xC0) != 0x80;
+  };
+  size_t previous_end = 0;
+  for (const ByteRange& range : ranges) {
+    const bool in_order = previous_end <= range.begin && range.begin <= range.end && range.end <= text.size();
+    if (!in_order || !on_character(range.begin) || !on_character(range.end)) {
+      input_error("tokenizer: the range of bytes [", range.begin, ", ", range.end, ") to take as text does not follow ",
+                  previous_end, " on character boundaries of a text of ", text.size(), " bytes");
+    }
+    previous_end = range.end;
+  }
+}
+
+}  // namespace
+
+Tokenizer::Tokenizer(std::unique_ptr<const Parts> parts) : parts_(std::move(parts)) {}
+Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
+Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
+Tokenizer::~Tokenizer() = default;
+
+Tokenizer Tokenizer::load(const std::filesystem::path& folder_or_file) {
+  const bool is_folder = std::filesystem::is_directory(folder_or_file);
+  const std::filesystem::path path = is_folder ? folder_or_file / "tokenizer.json" : folder_or_file;
+  if (!std::filesystem::exists(path)) {
+    input_error(path.string(), ": no such file; expected the tokenizer.json of the model or the folder that holds it");
+  }
+  return parse(MappedFile::open(path)->text(), path.string());
+}
+
+Tokenizer Tokenizer::parse(std::string_view json, const std::string& name) {
+  const nlohmann::json value = parse_json(json, name);
+  const JsonPart file(value, name);
+  check_surroundings(file);
+  const nlohmann::json none = nlohmann::json::array();
+  const JsonPart added = file.find("added_tokens").value_or(JsonPart(none, name + ".added_tokens"));
+  auto parts = std::make_unique<Parts>(Parts{Bpe(file.at("model")), AddedTokens(added),
+                                             PreTokenizer(file.at("pre_tokenizer")), name, fingerprint_of(value)});
+  check_conflicts(added, parts->added, parts->bpe);
+  return Tokenizer(std::move(parts));
+}
+
+std::vector<int64_t> Tokenizer::encode(std::string_view text) const {
+  return encode_with_ranges(text).ids;
+}
+
+Encoding Tokenizer::encode_with_ranges(std::string_view text, std::span<const ByteRange> as_text) const {
+  if (const auto bad = find_invalid_utf8(text)) {
+    input_error("tokenizer: the text is not UTF-8 at byte ", *bad, " of ", text.size());
+  }
+  check_ranges(as_text, text);
+  Encoding out;
+  for (const Stretch& stretch : parts_->added.split(text, as_text)) {
+    if (stretch.token == nullptr) {
+      encode_text(text, stretch.range, out);
+      continue;
+    }
+    out.ids.push_back(stretch.token->id);
+    out.ranges.push_back(stretch.range);
+  }
+  return out;
+}
+
+void Tokenizer::encode_text(std::string_view text, ByteRange stretch, Encoding& out) const {
+  Bpe::Scratch scratch;
+  std::vector<size_t> ends;
+  std::string spaced;
+  for (const Piece& piece : parts_->pre_tokenizer.split(text.substr(stretch.begin, stretch.size()))) {
+    std::string_view bytes = text.substr(stretch.begin + piece.range.begin, piece.range.size());
+    if (piece.space_before) bytes = spaced.assign(" ").append(bytes);
+    if (bytes.size() > std::numeric_limits<uint32_t>::max()) {
+      input_error("tokenizer: a piece of ", bytes.size(), " bytes without a place to split; the limit is 4 GiB");
+    }
+    ends.clear();
+    parts_->bpe.encode(bytes, scratch, out.ids, ends);
+    size_t begin = stretch.begin + piece.range.begin;
+    const size_t base = piece.space_before ? begin - 1 : begin;  // an end is >= 1, so base + end is never below begin
+    for (const size_t end : ends) {
+      out.ranges.push_back({begin, base + end});
+      begin = base + end;
+    }
+  }
+}
+
+std::string Tokenizer::decode(std::span<const int64_t> ids, bool skip_special) const {
+  return replace_invalid_utf8(decode_bytes(ids, skip_special));
+}
+
+std::string Tokenizer::decode_bytes(std::span<const int64_t> ids, bool skip_special) const {
+  std::string out;
+  for (const int64_t id : ids) {
+    if (const AddedToken* added = parts_->added.find(id)) {
+      if (!skip_special || !added->special) out += added->content;
+      continue;
+    }
+    token_text(id);  // throws for an id without a token
+    out += parts_->bpe.token_bytes(id);
+  }
+  return out;
+}
+
+int64_t Tokenizer::vocab_size() const {
+  int64_t size = parts_->bpe.id_limit();
+  for (const AddedToken& token : parts_->added.tokens()) size = std::max(size, token.id + 1);
+  return size;
+}
+
+std::optional<int64_t> Tokenizer::token_id(std::string_view token_text) const {
+  if (const AddedToken* added = parts_->added.find(token_text)) return added->id;
+  return parts_->bpe.token_id(token_text);
+}
+
+const std::string& Tokenizer::token_text(int64_t id) const {
+  if (const AddedToken* added = parts_->added.find(id)) return added->content;
+  const bool known = id >= 0 && id < parts_->bpe.id_limit() && !parts_->bpe.token_text(id).empty();
+  if (!known) input_error(parts_->name, ": no token has id ", id, "; the vocabulary has ids below ", vocab_size());
+  return parts_->bpe.token_text(id);
+}
+
+bool Tokenizer::is_special(int64_t id) const {
+  const AddedToken* added = parts_->added.find(id);
+  return added != nullptr && added->special;
+}
+
+const std::string& Tokenizer::fingerprint() const {
+  return parts_->fingerprint;
+}
+
+}  // namespace asterism::data
