@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+"""What this program writes, read by Hugging Face transformers and peft: the same logits to 1e-4.
+
+    cross_check.py BUILD_FOLDER
+
+Checkpoints written by `asterism init` in every spelling, and adapters written by `asterism train` on every group of
+targets, are loaded by transformers and peft; the logits of a fixed row are compared with the engine's own (dump_logits).
+The last case is the quickstart's model and recipe, trained for a few steps. What transformers and peft write is read
+back as well.
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import torch  # noqa: E402
+from peft import PeftModel  # noqa: E402
+from safetensors.torch import load_file  # noqa: E402
+from transformers import AutoModelForCausalLM  # noqa: E402
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+TOLERANCE = 1e-4
+failures = []
+
+
+def run(*command):
+    done = subprocess.run([str(c) for c in command], cwd=ROOT, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise SystemExit(f"command failed ({done.returncode}): {' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def tiny_config(path):
+    """Every path of the architecture, weights large enough for logits of order one."""
+    config = json.loads((ROOT / "tests/golden/hf/all_paths/config.json").read_text())
+    config.update(initializer_range=0.3, vocab_size=211)
+    path.write_text(json.dumps(config))
+    return config
+
+
+def row(vocab, length=45):
+    generator = torch.Generator().manual_seed(5)
+    return torch.randint(0, vocab, (length,), generator=generator).tolist()
+
+
+def ours(build, model, adapter, ids, folder):
+    (folder / "ids.json").write_text(json.dumps(ids))
+    run(build / "tests/dump_logits", model, adapter or "-", folder / "ids.json", folder / "logits.safetensors")
+    return load_file(folder / "logits.safetensors")["logits"]
+
+
+def theirs(model, adapter, ids):
+    net, info = AutoModelForCausalLM.from_pretrained(
+        model, dtype=torch.float32, attn_implementation="eager", output_loading_info=True)
+    for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
+        left = [k for k in info.get(kind, []) if not str(k).startswith("mtp.")]
+        if left:
+            failures.append(f"{model}: transformers reports {kind}: {left[:5]}")
+    if adapter:
+        net = PeftModel.from_pretrained(net, adapter)
+    net.eval()
+    with torch.no_grad():
+        return net(input_ids=torch.tensor([ids])).logits[0].float()
+
+
+def compare(name, got, want, base=None):
+    gap = float((got - want).abs().max() / want.abs().max())
+    verdict = "ok" if gap <= TOLERANCE else "DIFFERENT"
+    if base is not None and float((got - base).abs().max()) < 1e-3 * float(want.abs().max()):
+        verdict = "WITHOUT EFFECT"
+    if verdict != "ok":
+        failures.append(f"{name}: {verdict}, relative difference {gap:.2e}")
+    print(f"{name}: relative difference {gap:.1e} {verdict}", flush=True)
+
+
+def write_rows(path, vocab):
+    generator = torch.Generator().manual_seed(7)
+    with open(path, "w") as out:
+        for _ in range(8):
+            ids = torch.randint(0, vocab, (40,), generator=generator).tolist()
+            out.write(json.dumps({"input_ids": ids}) + "\n")
+
+
+def train(build, work, model, targets, name):
+    recipe = work / f"{name}.yaml"
+    recipe.write_text(
+        f"name: {name}\noutput: {work}/runs\nmodel: {{path: {model}}}\ndata: {{train: {work}/rows.jsonl, sequence_length: 64}}\n"
+        f"lora: {{rank: 3, alpha: 6, targets: [{targets}]}}\ntrain: {{steps: 4, batch: 2}}\n"
+        "optimizer: {lr: 0.02}\nlog: {tensorboard: false}\n")
+    run(build / "asterism", "train", recipe, "--quiet")
+    return work / "runs" / name / "adapter"
+
+
+def check_tiny(build, work):
+    vocab = tiny_config(work / "config.json")["vocab_size"]
+    ids = row(vocab)
+    model = work / "model"
+    run(build / "asterism", "init", "--config", work / "config.json", "--out", model, "--seed", 3)
+    base = ours(build, model, None, ids, work)
+    compare("init, read by transformers", base, theirs(model, None, ids))
+
+    net = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32, attn_implementation="eager")
+    for original in (True, False):
+        saved = work / f"saved_{original}"
+        net.save_pretrained(saved, save_original_format=original)
+        compare(f"save_pretrained(save_original_format={original}), read here", ours(build, saved, None, ids, work), base)
+
+    write_rows(work / "rows.jsonl", vocab)
+    groups = {"all": "attention, shared_experts, experts", "attention": "attention", "experts": "experts",
+              "gate_up": "mlp.experts.gate_up_proj", "down": "mlp.experts.down_proj", "o_a": "self_attn.o_a_proj"}
+    for name, targets in groups.items():
+        adapter = train(build, work, model, targets, name)
+        compare(f"adapter on {targets}, read by peft", ours(build, model, adapter, ids, work),
+                theirs(model, adapter, ids), base)
+        again = work / f"resaved_{name}"
+        PeftModel.from_pretrained(
+            AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32, attn_implementation="eager"),
+            adapter).save_pretrained(again)
+        compare(f"adapter on {targets}, saved by peft, read here", ours(build, model, again, ids, work),
+                ours(build, model, adapter, ids, work))
+
+
+def check_quickstart(build, work):
+    recipe = ROOT / "recipes/quickstart/recipe.yaml"
+    if not (build / "tokenizer").exists():
+        raise SystemExit("build/tokenizer is missing: run make setup")
+    model = work / "quickstart"
+    run(build / "asterism", "init", "--config", ROOT / "recipes/quickstart/config.json", "--out", model, "--seed", 0)
+    run(build / "asterism", "train", recipe, "--quiet", "--set", f"model.path={model}", "--set", f"output={work}/runs",
+        "--set", "train.steps=3", "--set", "schedule.warmup_steps=0", "--set", "eval.every=0",
+        "--set", "model.tokenizer=build/tokenizer")
+    adapter = work / "runs/quickstart/adapter"
+    ids = row(json.loads((model / "config.json").read_text())["vocab_size"], 30)
+    compare("quickstart adapter, read by peft", ours(build, model, adapter, ids, work), theirs(model, adapter, ids),
+            ours(build, model, None, ids, work))
+
+
+def main():
+    build = Path(sys.argv[1]).resolve()
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        check_tiny(build, Path(folder))
+        check_quickstart(build, Path(folder))
+    for line in failures:
+        print("FAILED", line)
+    print(f"{'0 passed, 1 failed' if failures else '1 passed, 0 failed'}")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
