@@ -344,13 +344,17 @@ TEST(RecipeFile, OverridesFollowTheSameRules) {
   expect_fragments(error_text(kMinimal, {"train.epochs=1"}), {"run.yaml:7: both", "--set train.epochs=1"});
 }
 
-TEST(RecipeFile, DataSettingsStandAlone) {
-  const train::DataSection data = parse_data_settings({"data.thinking=chat", "data.sequence_length=99"});
-  EXPECT_EQ(data.thinking, "chat");
-  EXPECT_EQ(data.sequence_length, 99);
-  expect_fragments(error_of<InputError>([] { parse_data_settings({"train.batch=3"}); }),
-                   {"--set train.batch=3", "only keys of the section data"});
-  expect_fragments(error_of<InputError>([] { parse_data_settings({"data.thinkin=chat"}); }), {"data.thinking?"});
+TEST(RecipeFile, AnEvaluationTakesKeysOfDataAndModel) {
+  const train::Recipe recipe =
+      recipe_for_evaluation("base", {"a", "b"}, {"data.thinking=chat", "model.compute=bf16"});
+  EXPECT_EQ(recipe.model.path, "base");
+  EXPECT_EQ(recipe.model.compute, train::Compute::kBf16);
+  EXPECT_EQ(recipe.data.eval, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(recipe.data.thinking, "chat");
+  expect_fragments(error_of<InputError>([] { recipe_for_evaluation("base", {"a"}, {"train.batch=3"}); }),
+                   {"--set train.batch=3", "sections data and model"});
+  expect_fragments(error_of<InputError>([] { recipe_for_evaluation("base", {"a"}, {"data.thinkin=chat"}); }),
+                   {"data.thinking?"});
 }
 
 }  // namespace

@@ -11,15 +11,14 @@ namespace asterism::cli {
 
 /// One option or positional argument: what a command wants to know, without a word about how it is parsed.
 struct Option {
-  using Target = std::variant<std::string*, std::optional<std::string>*, std::vector<std::string>*, bool*, int64_t*,
-                              uint64_t*, double*>;
+  using Target = std::variant<std::string*, std::vector<std::string>*, bool*, int64_t*, uint64_t*, double*>;
 
   std::string name;  // "--config", or "RECIPE" for a positional argument
   Target target;     // set when the option is given; a bool* makes a flag without a value, a vector takes several
   std::string help;
   bool required = false;
   std::vector<std::string> choices{};  // the values it takes; any when empty
-  std::optional<double> at_least{};    // of a number
+  std::optional<double> at_least{}, at_most{};  // of a number
 
   bool positional() const { return !name.starts_with("-"); }
 };

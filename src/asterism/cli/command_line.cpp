@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <iostream>
-#include <memory>
+#include <limits>
 #include <new>
 
 #include "asterism/cli/version.h"
@@ -82,6 +82,18 @@ void check_names(const std::vector<std::string>& arguments, const std::vector<Co
 
 // ---- from the description of a command to the parser
 
+CLI::Validator range_check(const Option& option) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const double low = option.at_least.value_or(-kInfinity), high = option.at_most.value_or(kInfinity);
+  const auto check = [low, high](const std::string& value) -> std::string {
+    double number = 0.0;
+    if (CLI::detail::lexical_cast(value, number) && number >= low && number <= high) return "";
+    if (high == kInfinity) return text("expected a number, at least ", low, "; found ", value);
+    return text("expected a number from ", low, " to ", high, "; found ", value);
+  };
+  return CLI::Validator(check, "");
+}
+
 void add_option(CLI::App& app, const Option& option) {
   CLI::Option* added = std::visit(
       [&](auto* target) {
@@ -100,14 +112,7 @@ void add_option(CLI::App& app, const Option& option) {
       option.target);
   if (option.required) added->required();
   if (!option.choices.empty()) added->check(CLI::IsMember(option.choices));
-  if (!option.at_least) return;
-  added->check(CLI::Validator(
-      [low = *option.at_least](const std::string& value) -> std::string {
-        double number = 0.0;
-        const bool good = CLI::detail::lexical_cast(value, number) && number >= low;
-        return good ? "" : text("expected a number, at least ", low, "; found ", value);
-      },
-      ""));
+  if (option.at_least || option.at_most) added->check(range_check(option));
 }
 
 void add_command(CLI::App& parent, const Command& command, bool& quiet, const Command*& chosen) {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,10 +30,9 @@ int run_train(const TrainArgs& args);
 
 struct EvalArgs {
   std::string model;
-  std::string adapter;              // none when empty
-  std::string tokenizer;            // that of the model when empty
-  std::vector<std::string> data;    // files, folders or patterns
-  std::vector<std::string> overrides;  // of --set: keys of the section data
+  std::string adapter;                 // none when empty
+  std::vector<std::string> data;       // files, folders or patterns
+  std::vector<std::string> overrides;  // of --set: keys of the sections data and model
   bool json = false;
 };
 int run_eval(const EvalArgs& args);
@@ -43,9 +41,9 @@ struct GenerateArgs {
   std::string model;
   std::string adapter;    // none when empty
   std::string tokenizer;  // that of the model when empty
-  std::optional<std::string> prompt;    // plain text; exactly one of prompt and messages is given
-  std::optional<std::string> messages;  // file with a conversation
-  std::string thinking = "chat";        // chat | thinking
+  std::string prompt;     // a user's message; exactly one of prompt and messages is not empty
+  std::string messages;   // file with conversations
+  std::string thinking;   // chat | thinking; as the conversation says when empty
   int64_t max_tokens = 128;
   double temperature = 0.0;
   double top_p = 1.0;

@@ -154,16 +154,21 @@ train::Recipe parse_recipe(std::string_view yaml, const std::string& origin,
   return assembler.recipe;
 }
 
-train::DataSection parse_data_settings(const std::vector<std::string>& overrides) {
+train::Recipe recipe_for_evaluation(const std::string& model, const std::vector<std::string>& data,
+                                    const std::vector<std::string>& overrides) {
   Assembler assembler;
+  assembler.recipe.model.path = model;
+  assembler.recipe.data.eval = data;
   const std::vector<Setting> settings = read_overrides(overrides, assembler.problems);
   assembler.apply(settings);
   for (const Setting& setting : settings) {
-    if (setting.path.starts_with("data.") || find_key(setting.path) == nullptr) continue;
-    assembler.problems.push_back(text(setting.origin, ": only keys of the section data can be set here"));
+    const RecipeKey* key = find_key(setting.path);
+    if (key == nullptr || key->section() == "data" || key->section() == "model") continue;
+    assembler.problems.push_back(
+        text(setting.origin, ": an evaluation has no such setting; expected a key of the sections data and model"));
   }
   assembler.throw_if_any();
-  return assembler.recipe.data;
+  return assembler.recipe;
 }
 
 std::string recipe_to_yaml(const train::Recipe& recipe) {

@@ -20,9 +20,10 @@ train::Recipe read_recipe(const std::filesystem::path& file, const std::vector<s
 train::Recipe parse_recipe(std::string_view yaml, const std::string& origin,
                            const std::vector<std::string>& overrides = {});
 
-/// The `data` section made of its defaults and overrides ("data.thinking=chat") alone, for commands that read data
-/// without a recipe. InputError as above, also for a key of another section.
-train::DataSection parse_data_settings(const std::vector<std::string>& overrides);
+/// The settings of an evaluation without a recipe: the defaults, `model` as model.path, `data` as data.eval, then the
+/// overrides, which may be keys of the sections data and model. InputError as above.
+train::Recipe recipe_for_evaluation(const std::string& model, const std::vector<std::string>& data,
+                                    const std::vector<std::string>& overrides);
 
 /// The recipe with every key that applies to it, in a fixed order: parse_recipe reads the same recipe from it.
 std::string recipe_to_yaml(const train::Recipe& recipe);

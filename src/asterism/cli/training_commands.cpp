@@ -1,7 +1,6 @@
 #include <memory>
 
 #include "asterism/cli/commands.h"
-#include "asterism/core/error.h"
 
 namespace asterism::cli {
 
@@ -35,12 +34,13 @@ Command eval_command() {
           {
               {.name = "--model", .target = &args->model, .help = "Folder of the checkpoint", .required = true},
               {.name = "--adapter", .target = &args->adapter, .help = "Folder of a PEFT adapter"},
-              {.name = "--tokenizer", .target = &args->tokenizer, .help = "tokenizer.json or its folder (--model)"},
               {.name = "--data",
                .target = &args->data,
                .help = "File, folder or pattern; may be repeated",
                .required = true},
-              {.name = "--set", .target = &args->overrides, .help = "data.key=value, as in a recipe; may be repeated"},
+              {.name = "--set",
+               .target = &args->overrides,
+               .help = "data.key=value or model.key=value as in a recipe; may be repeated"},
               {.name = "--json", .target = &args->json, .help = "Print one JSON object"},
           },
       .run = [args] { return run_eval(*args); },
@@ -49,29 +49,20 @@ Command eval_command() {
 
 Command generate_command() {
   const auto args = std::make_shared<GenerateArgs>();
-  const auto run = [args] {
-    if (args->prompt.has_value() == args->messages.has_value()) {
-      input_error("generate: expected either --prompt or --messages, found ", args->prompt ? "both" : "neither");
-    }
-    if (args->top_p <= 0.0 || args->top_p > 1.0) {
-      input_error("--top-p: expected a number above 0 and at most 1; found ", args->top_p);
-    }
-    return run_generate(*args);
-  };
   return {
       .name = "generate",
-      .summary = "Continue a text or answer a conversation, to look at what was trained",
+      .summary = "Answer a message or conversations, to look at what was trained",
       .example = "asterism generate --model runs/tiny --prompt \"Hello\" --max-tokens 8",
       .options =
           {
               {.name = "--model", .target = &args->model, .help = "Folder of the checkpoint", .required = true},
               {.name = "--adapter", .target = &args->adapter, .help = "Folder of a PEFT adapter"},
               {.name = "--tokenizer", .target = &args->tokenizer, .help = "tokenizer.json or its folder (--model)"},
-              {.name = "--prompt", .target = &args->prompt, .help = "Text to continue"},
-              {.name = "--messages", .target = &args->messages, .help = "File with a conversation to answer"},
+              {.name = "--prompt", .target = &args->prompt, .help = "Message to answer"},
+              {.name = "--messages", .target = &args->messages, .help = "File with conversations to answer"},
               {.name = "--thinking",
                .target = &args->thinking,
-               .help = "Answer with or without reasoning (chat)",
+               .help = "Answer without or with reasoning (as the conversation says)",
                .choices = {"chat", "thinking"}},
               {.name = "--max-tokens",
                .target = &args->max_tokens,
@@ -81,13 +72,14 @@ Command generate_command() {
               {.name = "--top-p",
                .target = &args->top_p,
                .help = "Draw from the fewest tokens with this much probability (1)",
-               .at_least = 0.0},
+               .at_least = 0.0,
+               .at_most = 1.0},
               {.name = "--seed", .target = &args->seed, .help = "Names the random numbers (0)"},
               {.name = "--json",
                .target = &args->json,
                .help = "Print one JSON object with text, ids, log-probabilities and message"},
           },
-      .run = run,
+      .run = [args] { return run_generate(*args); },
   };
 }
 

@@ -7,6 +7,7 @@
 
 #include "asterism/core/error.h"
 #include "asterism/ops/matmul.h"
+#include "asterism/version.h"
 
 namespace asterism::cli {
 
@@ -28,7 +29,7 @@ std::string version_text() {
   const int64_t cuda_devices = at::hasCUDA() ? at::detail::getCUDAHooks().deviceCount() : 0;
   std::string devices = "cpu";
   if (cuda_devices > 0) devices += text(", cuda x ", cuda_devices);
-  return text("asterism ", ASTERISM_VERSION, "\n",             //
+  return text("asterism ", kVersion, "\n",             //
               "libtorch ", TORCH_VERSION, "\n",                //
               "devices  ", devices, "\n",                      //
               "cpu      ", cpu_level(), "\n",                  //
