@@ -36,7 +36,8 @@ class CmdChat : public ::testing::Test {
 };
 
 TEST_F(CmdChat, TokensOfAFileInOrderAndErrorsInBetween) {
-  const auto file = folder_.write("rows.jsonl", "\xEF\xBB\xBF{\"text\": \"ab\"}\r\n\nnot json\n{\"text\": 5}\n{\"text\": \"ba\"}");
+  const auto file =
+      folder_.write("rows.jsonl", "\xEF\xBB\xBF{\"text\": \"ab\"}\r\n\nnot json\n{\"text\": 5}\n{\"text\": \"ba\"}");
   ::testing::internal::CaptureStdout();
   EXPECT_EQ(run_chat_tokens({.tokenizer = folder_.path(), .file = file}), 0);
   const auto rows = lines(::testing::internal::GetCapturedStdout());
@@ -66,8 +67,8 @@ TEST_F(CmdChat, EncodeGoesOnAfterARowThatCannotBeEncoded) {
 }
 
 TEST_F(CmdChat, NamesFilesThatAreNotThere) {
-  const std::string rows = error_of<InputError>(
-      [&] { run_chat_tokens({.tokenizer = folder_.path(), .file = folder_ / "absent.jsonl"}); });
+  const std::string rows =
+      error_of<InputError>([&] { run_chat_tokens({.tokenizer = folder_.path(), .file = folder_ / "absent.jsonl"}); });
   EXPECT_NE(rows.find("absent.jsonl"), std::string::npos) << rows;
   const std::string tokenizer =
       error_of<InputError>([&] { run_chat_tokens({.tokenizer = folder_ / "absent", .file = "-"}); });

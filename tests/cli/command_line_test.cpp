@@ -116,7 +116,7 @@ TEST(CommandLine, WrongUsageIsNamedAndNothingRuns) {
     EXPECT_EQ(sample.run(usage.arguments), kWrongInput);
     EXPECT_EQ(sample.runs, 0);
     EXPECT_EQ(sample.out, "");
-    EXPECT_EQ(sample.err.find("asterism: error: "), 0u) << sample.err;
+    EXPECT_EQ(sample.err.find("error: "), 0u) << sample.err;
     for (const std::string& fragment : usage.fragments) {
       EXPECT_NE(sample.err.find(fragment), std::string::npos) << "expected \"" << fragment << "\" in\n" << sample.err;
     }
@@ -135,7 +135,7 @@ TEST(CommandLine, EveryKindOfFailureHasItsExitCode) {
     Sample sample;
     sample.work = work;
     EXPECT_EQ(sample.run({"make", "x"}), exit_code);
-    EXPECT_EQ(sample.err.find("asterism: error: "), 0u) << sample.err;
+    EXPECT_EQ(sample.err.find("error: "), 0u) << sample.err;
     EXPECT_NE(sample.err.find("the text"), std::string::npos) << sample.err;
     EXPECT_EQ(std::count(sample.err.begin(), sample.err.end(), '\n'), 1) << sample.err;
   }

@@ -223,7 +223,8 @@ TEST(RecipeFile, ReadsAFileAndNamesIt) {
   const TemporaryFolder folder;
   EXPECT_EQ(read_recipe(folder.write("good.yaml", kMinimal)).name, "demo");
   const auto bad = folder.write("bad.yaml", std::string(kMinimal) + "trian: {}\n");
-  expect_fragments(error_of<InputError>([&] { read_recipe(bad); }), {bad.string() + ":8: ", "trian", "did you mean train?"});
+  expect_fragments(error_of<InputError>([&] { read_recipe(bad); }),
+                   {bad.string() + ":8: ", "trian", "did you mean train?"});
   expect_fragments(error_of<InputError>([&] { read_recipe(folder / "absent.yaml"); }), {"absent.yaml", "cannot open"});
   expect_fragments(error_of<InputError>([&] { read_recipe(folder.path()); }), {"not a regular file"});
 }
@@ -234,7 +235,9 @@ struct BadRecipe {
   std::vector<std::string> fragments;
 };
 
-void PrintTo(const BadRecipe& bad, std::ostream* out) { *out << bad.what; }
+void PrintTo(const BadRecipe& bad, std::ostream* out) {
+  *out << bad.what;
+}
 
 class BadRecipes : public ::testing::TestWithParam<BadRecipe> {};
 
@@ -245,7 +248,9 @@ TEST_P(BadRecipes, AreRefusedWithThePlaceAndTheFix) {
 }
 
 // kMinimal has seven lines: what a case adds stands in line 8.
-std::string plus(const std::string& more) { return kMinimal + more; }
+std::string plus(const std::string& more) {
+  return kMinimal + more;
+}
 
 std::string with_steps(const std::string& steps) {
   return "name: demo\nmodel: {path: base}\ndata: {train: a}\ntrain:\n  steps: " + steps + "\n";
@@ -254,11 +259,14 @@ std::string with_steps(const std::string& steps) {
 const std::vector<BadRecipe> kBadRecipes = {
     {"unknown section", plus("optimiser:\n  lr: 1\n"), {"run.yaml:8:", "unknown key optimiser", "mean optimizer?"}},
     {"unknown top key", plus("sed: 1\n"), {"run.yaml:8:", "unknown key sed", "did you mean seed?", "sections: model"}},
-    {"unknown key", plus("schedule:\n  warmup: 1\n"),
+    {"unknown key",
+     plus("schedule:\n  warmup: 1\n"),
      {"run.yaml:9:", "unknown key schedule.warmup", "schedule.warmup_steps?", "warmup_steps, decay, min_ratio"}},
     {"key of another section", plus("schedule:\n  lr: 1\n"), {"run.yaml:9:", "did you mean optimizer.lr?"}},
     {"key of later work", plus("parallel:\n  expert: 2\n"), {"run.yaml:8:", "unknown key parallel"}},
-    {"text for a number", with_steps("many"), {"run.yaml:5: train.steps: expected a whole number, at least 1", "\"many\""}},
+    {"text for a number",
+     with_steps("many"),
+     {"run.yaml:5: train.steps: expected a whole number, at least 1", "\"many\""}},
     {"fraction for a whole number", with_steps("1.5"), {"run.yaml:5:", "whole number", "\"1.5\""}},
     {"octal number", with_steps("010"), {"run.yaml:5:", "\"010\""}},
     {"hexadecimal number", with_steps("0x10"), {"run.yaml:5:", "\"0x10\""}},
@@ -280,8 +288,11 @@ const std::vector<BadRecipe> kBadRecipes = {
     {"yes for true", plus("log: {tensorboard: yes}\n"), {"log.tensorboard: expected true or false", "\"yes\""}},
     {"unknown word", plus("schedule: {decay: cosin}\n"), {"schedule.decay: expected cosine | linear | constant"}},
     {"case of a word", plus("schedule: {decay: Cosine}\n"), {"schedule.decay", "\"Cosine\""}},
-    {"storage of later work", "name: a\nmodel: {path: b, storage: fp8}\n", {"run.yaml:2: model.storage: expected auto | fp32 | bf16"}},
-    {"weighted files", "name: a\ndata:\n  train: [{path: x, weight: 2}]\n",
+    {"storage of later work",
+     "name: a\nmodel: {path: b, storage: fp8}\n",
+     {"run.yaml:2: model.storage: expected auto | fp32 | bf16"}},
+    {"weighted files",
+     "name: a\ndata:\n  train: [{path: x, weight: 2}]\n",
      {"run.yaml:3: data.train", "weights per file are not there yet", "a list that holds lists or maps"}},
     {"empty list", "name: a\ndata:\n  train: []\n", {"run.yaml:3: data.train", "found []"}},
     {"empty text", "name: \"\"\n", {"run.yaml:1: name: expected a name for the run", "\"\""}},
@@ -289,7 +300,9 @@ const std::vector<BadRecipe> kBadRecipes = {
     {"name of the parent", "name: ..\n", {"run.yaml:1: name: expected"}},
     {"map as name", "name: {a: b}\n", {"run.yaml:1: name:", "found a map"}},
     {"repeated key", "name: a\nname: b\n", {"run.yaml:2: name is written twice, first at run.yaml:1"}},
-    {"repeated key of a section", plus("log:\n  every: 1\n  every: 2\n"), {"run.yaml:10: log.every is written twice", "run.yaml:9"}},
+    {"repeated key of a section",
+     plus("log:\n  every: 1\n  every: 2\n"),
+     {"run.yaml:10: log.every is written twice", "run.yaml:9"}},
     {"repeated section", plus("train:\n  batch: 2\n"), {"run.yaml:8: train is written twice, first at run.yaml:6"}},
     {"text for a section", plus("log: 5\n"), {"run.yaml:8: log is a section", "found \"5\""}},
     {"list for a section", plus("log: [a]\n"), {"run.yaml:8: log is a section", "[a]"}},
@@ -297,16 +310,25 @@ const std::vector<BadRecipe> kBadRecipes = {
     {"empty LoRA section", plus("lora:\n"), {"run.yaml:8: lora has no keys", "lora.rank"}},
     {"LoRA of an empty map", plus("lora: {}\n"), {"run.yaml:8: lora has no keys"}},
     {"steps and epochs", plus("  epochs: 2\n"), {"run.yaml:7:", "both train.steps and train.epochs", "run.yaml:8"}},
-    {"neither steps nor epochs", "name: a\nmodel: {path: b}\ndata: {train: c}\n", {"run.yaml: neither train.steps nor train.epochs"}},
+    {"neither steps nor epochs",
+     "name: a\nmodel: {path: b}\ndata: {train: c}\n",
+     {"run.yaml: neither train.steps nor train.epochs"}},
     {"missing name", "model: {path: b}\ndata: {train: c}\ntrain: {steps: 1}\n", {"run.yaml: name is missing"}},
     {"missing model", "name: a\ndata: {train: c}\ntrain: {steps: 1}\n", {"run.yaml: model.path is missing"}},
     {"missing data", "name: a\nmodel: {path: b}\ntrain: {steps: 1}\n", {"run.yaml: data.train is missing"}},
-    {"micro-batch above batch", plus("  batch: 2\n  micro_batch: 4\n"), {"run.yaml:9: train.micro_batch is 4, more than train.batch (2)"}},
+    {"micro-batch above batch",
+     plus("  batch: 2\n  micro_batch: 4\n"),
+     {"run.yaml:9: train.micro_batch is 4, more than train.batch (2)"}},
     {"batch below micro-batch", plus("  micro_batch: 65\n"), {"run.yaml:8: train.micro_batch is 65", "(64)"}},
-    {"warm-up beyond the end", plus("schedule: {warmup_steps: 11}\n"), {"run.yaml:8: schedule.warmup_steps is 11", "train.steps (10)"}},
-    {"adapter and rank", plus("lora:\n  from: old\n  rank: 8\n"), {"run.yaml:10: lora.rank cannot be set together with lora.from (run.yaml:9)"}},
+    {"warm-up beyond the end",
+     plus("schedule: {warmup_steps: 11}\n"),
+     {"run.yaml:8: schedule.warmup_steps is 11", "train.steps (10)"}},
+    {"adapter and rank",
+     plus("lora:\n  from: old\n  rank: 8\n"),
+     {"run.yaml:10: lora.rank cannot be set together with lora.from (run.yaml:9)"}},
     {"adapter and targets", plus("lora:\n  targets: [experts]\n  from: old\n"), {"run.yaml:9: lora.targets cannot"}},
-    {"indexer loss with LoRA", "name: a\nmodel: {path: b, indexer: kl}\ndata: {train: c}\ntrain: {steps: 1}\nlora: {rank: 1}\n",
+    {"indexer loss with LoRA",
+     "name: a\nmodel: {path: b, indexer: kl}\ndata: {train: c}\ntrain: {steps: 1}\nlora: {rank: 1}\n",
      {"run.yaml:2: model.indexer: kl", "remove the section lora"}},
     {"evaluation without data", plus("eval: {every: 2}\n"), {"run.yaml:8: eval.every is 2 but data.eval"}},
     {"row of one token", "name: a\ndata: {sequence_length: 1}\n", {"run.yaml:2: data.sequence_length", "at least 2"}},
@@ -334,10 +356,12 @@ TEST(RecipeFile, ListsAllProblemsAtOnce) {
 TEST(RecipeFile, OverridesFollowTheSameRules) {
   expect_fragments(error_text(kMinimal, {"train.batch"}), {"--set train.batch: expected section.key=value"});
   expect_fragments(error_text(kMinimal, {"=3"}), {"--set =3: expected section.key=value"});
-  expect_fragments(error_text(kMinimal, {"train.bach=3"}), {"--set train.bach=3: unknown key train.bach", "train.batch?"});
+  expect_fragments(error_text(kMinimal, {"train.bach=3"}),
+                   {"--set train.bach=3: unknown key train.bach", "train.batch?"});
   expect_fragments(error_text(kMinimal, {"batch=3"}), {"unknown key batch; did you mean train.batch?"});
   expect_fragments(error_text(kMinimal, {"train=3"}), {"--set train=3: unknown key train"});
-  expect_fragments(error_text(kMinimal, {"train.batch=x"}), {"--set train.batch=x: train.batch: expected a whole number"});
+  expect_fragments(error_text(kMinimal, {"train.batch=x"}),
+                   {"--set train.batch=x: train.batch: expected a whole number"});
   expect_fragments(error_text(kMinimal, {"train.batch="}), {"train.batch: expected a whole number", "found \"\""});
   expect_fragments(error_text(kMinimal, {"train.batch=1", "train.batch=2"}), {"--set train.batch=2", "set twice"});
   expect_fragments(error_text(kMinimal, {"data.train=[a"}), {"--set data.train=[a: not a list in YAML"});
@@ -345,8 +369,7 @@ TEST(RecipeFile, OverridesFollowTheSameRules) {
 }
 
 TEST(RecipeFile, AnEvaluationTakesKeysOfDataAndModel) {
-  const train::Recipe recipe =
-      recipe_for_evaluation("base", {"a", "b"}, {"data.thinking=chat", "model.compute=bf16"});
+  const train::Recipe recipe = recipe_for_evaluation("base", {"a", "b"}, {"data.thinking=chat", "model.compute=bf16"});
   EXPECT_EQ(recipe.model.path, "base");
   EXPECT_EQ(recipe.model.compute, train::Compute::kBf16);
   EXPECT_EQ(recipe.data.eval, (std::vector<std::string>{"a", "b"}));

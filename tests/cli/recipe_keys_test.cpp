@@ -95,7 +95,8 @@ TEST(RecipeKeys, TheReferenceNamesEveryKeyWithItsValuesAndDefault) {
     const std::string begin = text("| `", key.path, "` | ", escaped(key.expected), " | ", default_of(key), " | ");
     const auto row = reference.rows.lower_bound(begin);
     EXPECT_TRUE(row != reference.rows.end() && row->starts_with(begin) && row->size() > begin.size() + 2)
-        << "docs/recipe.md needs a row that begins with\n" << begin;
+        << "docs/recipe.md needs a row that begins with\n"
+        << begin;
   }
   EXPECT_EQ(reference.keys, known);
 }

@@ -15,7 +15,8 @@ using testing::TemporaryFolder;
 
 TEST(TensorSet, SpellingsOfOneTensorHaveOneName) {
   const TemporaryFolder folder;
-  write_safetensors(folder / "module.safetensors", {{"model.layers.0.self_attn.q_a_proj.weight", at::ones({2, 2}), {}}});
+  write_safetensors(folder / "module.safetensors",
+                    {{"model.layers.0.self_attn.q_a_proj.weight", at::ones({2, 2}), {}}});
   write_safetensors(folder / "native.safetensors", {{"layers.0.attn.wq_a.weight", at::ones({2, 2}), {}}});
   const TensorSet a = open_tensors(folder / "module.safetensors"), b = open_tensors(folder / "native.safetensors");
   ASSERT_EQ(a.size(), 1u);
@@ -64,9 +65,8 @@ TEST(TensorSet, OpensTheFolderOfAnAdapter) {
 
 TEST(TensorSet, RefusesTwoNamesOfOneTensorAndAbsentFiles) {
   const TemporaryFolder folder;
-  write_safetensors(folder / "twice.safetensors",
-                    {{"model.layers.0.self_attn.q_a_proj.weight", at::ones({2, 2}), {}},
-                     {"layers.0.attn.wq_a.weight", at::ones({2, 2}), {}}});
+  write_safetensors(folder / "twice.safetensors", {{"model.layers.0.self_attn.q_a_proj.weight", at::ones({2, 2}), {}},
+                                                   {"layers.0.attn.wq_a.weight", at::ones({2, 2}), {}}});
   const std::string error = error_of<InputError>([&] { open_tensors(folder / "twice.safetensors"); });
   EXPECT_NE(error.find("twice.safetensors: holds model.layers.0.self_attn.q_a_proj.weight twice"), std::string::npos)
       << error;

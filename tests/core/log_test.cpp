@@ -23,7 +23,7 @@ TEST(Logger, WritesLinesAndMarksWarnings) {
   EXPECT_EQ(out.str(), "loading\nwarning: slow disk\n");
 }
 
-TEST(Logger, QuietShowsOnlyWarningsButTheFileGetsAll) {
+TEST(Logger, QuietShowsOnlyWarningsAndErrorsButTheFileGetsAll) {
   const TemporaryFolder folder;
   std::ostringstream out;
   Logger log(out, false);
@@ -31,8 +31,9 @@ TEST(Logger, QuietShowsOnlyWarningsButTheFileGetsAll) {
   log.open_file(folder / "log.txt");
   log.info("loading");
   log.warning("slow disk");
-  EXPECT_EQ(out.str(), "warning: slow disk\n");
-  EXPECT_EQ(read_text(folder / "log.txt"), "loading\nwarning: slow disk\n");
+  log.error("full disk");
+  EXPECT_EQ(out.str(), "warning: slow disk\nerror: full disk\n");
+  EXPECT_EQ(read_text(folder / "log.txt"), "loading\nwarning: slow disk\nerror: full disk\n");
 }
 
 TEST(Logger, AppendsToAnExistingFile) {

@@ -67,8 +67,7 @@ TEST(MetricsFile, ContinuesAfterTheResumedStep) {
   const TemporaryFolder folder;
   const auto path = folder.write("metrics.jsonl", kThreeSteps);
   MetricsFile(path, 2).append({{"step", 3}, {"loss", 1.5}});
-  EXPECT_EQ(read_text(path),
-            "{\"step\":1,\"loss\":3.0}\n{\"step\":2,\"loss\":2.0}\n{\"step\":3,\"loss\":1.5}\n");
+  EXPECT_EQ(read_text(path), "{\"step\":1,\"loss\":3.0}\n{\"step\":2,\"loss\":2.0}\n{\"step\":3,\"loss\":1.5}\n");
 }
 
 TEST(MetricsFile, ARunThatStartsAnewHasNoOldLines) {

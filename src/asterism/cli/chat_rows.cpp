@@ -40,7 +40,7 @@ bool truth_of(const Json& row, const char* key, bool standard) {
 ChatDefaults options_of(const Json& row, const ChatDefaults& defaults) {
   ChatDefaults options = defaults;
   const Json& messages = row.at("messages");
-  options.chat.thinking_mode = has(row, "thinking_mode")     ? data::thinking_mode(text_of(row, "thinking_mode"))
+  options.chat.thinking_mode = has(row, "thinking_mode")       ? data::thinking_mode(text_of(row, "thinking_mode"))
                                : data::has_reasoning(messages) ? data::ThinkingMode::Thinking
                                                                : data::ThinkingMode::Chat;
   options.chat.drop_thinking = truth_of(row, "drop_thinking", options.chat.drop_thinking);

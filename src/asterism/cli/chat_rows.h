@@ -15,9 +15,9 @@ struct ChatDefaults {
 
 /// {"text", "ids", "weights"} of a chat row {"messages": [...]}: the encoded conversation, its tokens and the weight of
 /// each as a target, unshifted. The row's own thinking_mode (absent: thinking when it has reasoning), drop_thinking,
-/// reasoning_effort, add_bos and history win over `defaults`. With history "split" the object is {"samples": [...]}, one
-/// of the above for every answered user turn.
-/// ChatError when the row is not of this form or the encoding does not allow it.
+/// reasoning_effort, add_bos and history win over `defaults`. With history "split" the object is {"samples": [...]},
+/// one of the above for every answered user turn. ChatError when the row is not of this form or the encoding does not
+/// allow it.
 nlohmann::ordered_json encode_chat_row(const nlohmann::ordered_json& row, const ChatDefaults& defaults,
                                        const data::TokenizeFunction& tokenize);
 

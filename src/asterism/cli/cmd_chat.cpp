@@ -14,7 +14,9 @@ namespace {
 using data::ChatError;
 using Json = nlohmann::ordered_json;
 
-Json error_row_of(const InputError& error) { return error_row(ChatError("invalid_row", std::nullopt, error.what())); }
+Json error_row_of(const InputError& error) {
+  return error_row(ChatError("invalid_row", std::nullopt, error.what()));
+}
 
 /// Writes what `answer` makes of every row of the file (- = stdin), or the error it throws, and goes on. A result that
 /// nobody can receive ends the work.

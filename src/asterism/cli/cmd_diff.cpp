@@ -68,7 +68,9 @@ Comparison compare(const DiffArgs& args) {
   return result;
 }
 
-std::string shape_text(const std::vector<int64_t>& shape) { return text(at::IntArrayRef(shape)); }
+std::string shape_text(const std::vector<int64_t>& shape) {
+  return text(at::IntArrayRef(shape));
+}
 
 std::string short_number(double value) {
   char buffer[32];

@@ -50,8 +50,7 @@ int run_init(const InitArgs& args) {
   log_info("initialising ", num_parameters(config), " parameters with seed ", args.seed);
   const at::ScalarType storage = args.storage == "bf16" ? at::kBFloat16 : at::kFloat;
   const model::Weights weights = model::initialize_weights(config, args.seed, storage);
-  const auto spelling =
-      args.layout == "native" ? checkpoint::Spelling::kNative : checkpoint::Spelling::kSavePretrained;
+  const auto spelling = args.layout == "native" ? checkpoint::Spelling::kNative : checkpoint::Spelling::kSavePretrained;
   // Written into the staging folder, so that weights and tokenizer appear together.
   checkpoint::write_checkpoint(folder.staging(), config, weights, {.spelling = spelling, .replace = true});
   if (!args.tokenizer.empty()) copy_tokenizer(args.tokenizer, folder.staging());

@@ -17,7 +17,7 @@ struct Option {
   Target target;     // set when the option is given; a bool* makes a flag without a value, a vector takes several
   std::string help;
   bool required = false;
-  std::vector<std::string> choices{};  // the values it takes; any when empty
+  std::vector<std::string> choices{};           // the values it takes; any when empty
   std::optional<double> at_least{}, at_most{};  // of a number
 
   bool positional() const { return !name.starts_with("-"); }
@@ -29,8 +29,8 @@ struct Command {
   std::string summary;  // one line
   std::string example;  // works in a fresh checkout after `make build`
   std::vector<Option> options{};
-  std::function<int()> run{};          // the exit code
-  std::vector<Command> children{};     // exclusive with `run`
+  std::function<int()> run{};       // the exit code
+  std::vector<Command> children{};  // exclusive with `run`
 };
 
 }  // namespace asterism::cli

@@ -43,6 +43,19 @@ const Command* find_command(const std::vector<Command>& commands, const std::str
                            nearest.empty() ? "; " : " ", "Commands: ", joined(known)));
 }
 
+/// "asterism chat encode": the program and the command that the arguments begin with.
+std::string title_of(const std::vector<std::string>& arguments, const std::vector<Command>& commands) {
+  std::string title = kProgram;
+  const std::vector<Command>* level = &commands;
+  for (const std::string& argument : arguments) {
+    const Command* command = find_command(*level, argument);
+    if (command == nullptr) break;
+    title += " " + command->name;
+    level = &command->children;
+  }
+  return title;
+}
+
 void check_options(const std::string& title, const Command& command, const std::vector<std::string>& arguments) {
   std::vector<std::string> known = {"--help", "--quiet"};
   for (const Option& option : command.options) {
@@ -142,13 +155,7 @@ int run_parsed(const std::vector<std::string>& arguments, const std::vector<Comm
   } catch (const CLI::Success& success) {
     return app.exit(success, std::cout, std::cerr);
   } catch (const CLI::ParseError& error) {
-    std::string title = kProgram;
-    for (const std::string& argument : arguments) {
-      if (argument.starts_with("-")) break;
-      title += " " + argument;
-      if (find_command(commands, arguments.front())->children.empty()) break;
-    }
-    usage_error(title, error.what());
+    usage_error(title_of(arguments, commands), error.what());
   }
   process_log().set_quiet(quiet);
   return chosen->run();
@@ -164,7 +171,8 @@ Failure current_failure() {
   } catch (const VerificationError& error) {
     return {kNotEqual, user_message(error)};
   } catch (const std::bad_alloc&) {
-    return {kFailed, "out of memory; use a smaller model, micro_batch or sequence_length, or a machine with more memory"};
+    return {kFailed,
+            "out of memory; use a smaller model, micro_batch or sequence_length, or a machine with more memory"};
   } catch (const std::exception& error) {
     return {kFailed, user_message(error)};
   } catch (...) {
@@ -182,7 +190,7 @@ int run_command_line(const std::vector<std::string>& arguments, std::vector<Comm
   } catch (...) {
     const Failure failure = current_failure();
     process_log().set_status("");
-    std::cerr << kProgram << ": error: " << failure.message << std::endl;
+    process_log().error(failure.message);  // into the log file of a run, too
     return failure.exit_code;
   }
 }

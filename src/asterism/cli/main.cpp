@@ -5,5 +5,6 @@
 int main(int argc, char** argv) {
   using namespace asterism;
   keep_freed_memory();
-  return cli::run_command_line({argv + 1, argv + argc}, {cli::init_command(), cli::diff_command(), cli::chat_command()});
+  return cli::run_command_line({argv + 1, argv + argc},
+                               {cli::init_command(), cli::diff_command(), cli::chat_command()});
 }

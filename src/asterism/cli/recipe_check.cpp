@@ -66,8 +66,9 @@ class Checker {
       }
     }
     if (recipe_.model.indexer == train::IndexerMode::kKl) {
-      add({"model.indexer"}, "model.indexer: kl trains the indexer's own weights, which an adapter cannot hold; use "
-                             "frozen, or remove the section lora");
+      add({"model.indexer"},
+          "model.indexer: kl trains the indexer's own weights, which an adapter cannot hold; use "
+          "frozen, or remove the section lora");
     }
   }
 

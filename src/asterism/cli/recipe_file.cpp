@@ -32,7 +32,8 @@ std::string suggestion(const std::string& path) {
     if (key.name() == name) return key.path;
     known.push_back(key.path);
   }
-  if (path.find('.') == std::string::npos) known.insert(known.end(), recipe_sections().begin(), recipe_sections().end());
+  if (path.find('.') == std::string::npos)
+    known.insert(known.end(), recipe_sections().begin(), recipe_sections().end());
   return nearest_name(path, known);
 }
 
@@ -47,8 +48,8 @@ std::string unknown_key(const Setting& setting) {
   std::string message = text(setting.origin, ": unknown key ", setting.path);
   if (!nearest.empty()) message += text("; did you mean ", nearest, "?");
   if (in_section) return message + text(" Keys of ", section, ": ", joined(known, ", "));
-  return message + text(" Keys outside of sections: ", joined(known, ", "), "; sections: ",
-                        joined(recipe_sections(), ", "));
+  return message +
+         text(" Keys outside of sections: ", joined(known, ", "), "; sections: ", joined(recipe_sections(), ", "));
 }
 
 /// Stores settings in the recipe and remembers where each came from.
@@ -78,8 +79,8 @@ class Assembler {
     } else if (key->set(setting.value, recipe)) {
       origins_[key->path] = setting.origin;
     } else {
-      problems.push_back(text(setting.origin, ": ", key->path, ": expected ", key->expected, "; found ",
-                              describe(setting.value)));
+      problems.push_back(
+          text(setting.origin, ": ", key->path, ": expected ", key->expected, "; found ", describe(setting.value)));
     }
   }
 
@@ -87,8 +88,8 @@ class Assembler {
 };
 
 /// Words that YAML readers take for something else than text when they stand without quotes.
-constexpr std::array<std::string_view, 10> kReservedWords = {"null", "~",   "true", "false", "yes",
-                                                             "no",   "on",  "off",  "y",     "n"};
+constexpr std::array<std::string_view, 10> kReservedWords = {"null", "~",  "true", "false", "yes",
+                                                             "no",   "on", "off",  "y",     "n"};
 
 bool is_plain(const std::string& item) {
   const auto is_safe = [](char c) {

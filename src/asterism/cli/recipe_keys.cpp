@@ -255,59 +255,91 @@ std::vector<RecipeKey> run_and_model_keys() {
   using train::Compute, train::IndexerMode, train::Storage;
   const std::string folder = "the path of a folder";
   return {
-      required(any_text("name", "a name for the run, without /", [](Recipe& r) -> auto& { return r.name; },
-                        is_folder_name)),
-      any_text("output", folder, [](Recipe& r) -> auto& { return r.output; }),
-      seed_key("seed", [](Recipe& r) -> auto& { return r.seed; }),
-      required(any_text("model.path", folder, [](Recipe& r) -> auto& { return r.model.path; })),
-      any_text("model.tokenizer", "the path of a folder or of a tokenizer.json",
-               [](Recipe& r) -> auto& { return r.model.tokenizer; }),
-      choice<Storage>("model.storage", {{"auto", Storage::kAuto}, {"fp32", Storage::kFp32}, {"bf16", Storage::kBf16}},
-                      [](Recipe& r) -> auto& { return r.model.storage; }),
-      choice<Compute>("model.compute", {{"auto", Compute::kAuto}, {"fp32", Compute::kFp32}, {"bf16", Compute::kBf16}},
-                      [](Recipe& r) -> auto& { return r.model.compute; }),
-      choice<IndexerMode>("model.indexer", {{"frozen", IndexerMode::kFrozen}, {"kl", IndexerMode::kKl}},
-                          [](Recipe& r) -> auto& { return r.model.indexer; }),
-      number("model.mtp_weight", kNotNegative, [](Recipe& r) -> auto& { return r.model.mtp_weight; }),
+      required(any_text(
+          "name", "a name for the run, without /", [](Recipe & r) -> auto& { return r.name; }, is_folder_name)),
+      any_text(
+          "output", folder, [](Recipe & r) -> auto& { return r.output; }),
+      seed_key(
+          "seed", [](Recipe & r) -> auto& { return r.seed; }),
+      required(any_text(
+          "model.path", folder, [](Recipe & r) -> auto& { return r.model.path; })),
+      any_text(
+          "model.tokenizer", "the path of a folder or of a tokenizer.json",
+          [](Recipe & r) -> auto& { return r.model.tokenizer; }),
+      choice<Storage>(
+          "model.storage", {{"auto", Storage::kAuto}, {"fp32", Storage::kFp32}, {"bf16", Storage::kBf16}},
+          [](Recipe & r) -> auto& { return r.model.storage; }),
+      choice<Compute>(
+          "model.compute", {{"auto", Compute::kAuto}, {"fp32", Compute::kFp32}, {"bf16", Compute::kBf16}},
+          [](Recipe & r) -> auto& { return r.model.compute; }),
+      choice<IndexerMode>(
+          "model.indexer", {{"frozen", IndexerMode::kFrozen}, {"kl", IndexerMode::kKl}},
+          [](Recipe & r) -> auto& { return r.model.indexer; }),
+      number(
+          "model.mtp_weight", kNotNegative, [](Recipe & r) -> auto& { return r.model.mtp_weight; }),
   };
 }
 
 std::vector<RecipeKey> data_keys() {
   const std::string files = "a file, folder or pattern, or a list of these (weights per file are not there yet)";
   return {
-      required(text_list("data.train", files, [](Recipe& r) -> auto& { return r.data.train; })),
-      text_list("data.eval", files, [](Recipe& r) -> auto& { return r.data.eval; }),
-      word("data.variant", {"auto", "v4-preview", "v4-0731"}, [](Recipe& r) -> auto& { return r.data.variant; }),
-      word("data.thinking", {"auto", "chat", "thinking"}, [](Recipe& r) -> auto& { return r.data.thinking; }),
-      word("data.reasoning_effort", {"none", "low", "high", "max"},
-           [](Recipe& r) -> auto& { return r.data.reasoning_effort; }),
-      truth("data.drop_thinking", [](Recipe& r) -> auto& { return r.data.drop_thinking; }),
-      word("data.history", {"auto", "all", "last_turn", "split"}, [](Recipe& r) -> auto& { return r.data.history; }),
-      whole("data.sequence_length", 2, [](Recipe& r) -> auto& { return r.data.sequence_length; }),
-      truth("data.packing", [](Recipe& r) -> auto& { return r.data.packing; }),
-      word("data.overlong", {"error", "drop", "truncate"}, [](Recipe& r) -> auto& { return r.data.overlong; }),
-      word("data.bad_rows", {"error", "skip"}, [](Recipe& r) -> auto& { return r.data.bad_rows; }),
-      truth("data.shuffle", [](Recipe& r) -> auto& { return r.data.shuffle; }),
+      required(text_list(
+          "data.train", files, [](Recipe & r) -> auto& { return r.data.train; })),
+      text_list(
+          "data.eval", files, [](Recipe & r) -> auto& { return r.data.eval; }),
+      word(
+          "data.variant", {"auto", "v4-preview", "v4-0731"}, [](Recipe & r) -> auto& { return r.data.variant; }),
+      word(
+          "data.thinking", {"auto", "chat", "thinking"}, [](Recipe & r) -> auto& { return r.data.thinking; }),
+      word(
+          "data.reasoning_effort", {"none", "low", "high", "max"},
+          [](Recipe & r) -> auto& { return r.data.reasoning_effort; }),
+      truth(
+          "data.drop_thinking", [](Recipe & r) -> auto& { return r.data.drop_thinking; }),
+      word(
+          "data.history", {"auto", "all", "last_turn", "split"}, [](Recipe & r) -> auto& { return r.data.history; }),
+      whole(
+          "data.sequence_length", 2, [](Recipe & r) -> auto& { return r.data.sequence_length; }),
+      truth(
+          "data.packing", [](Recipe & r) -> auto& { return r.data.packing; }),
+      word(
+          "data.overlong", {"error", "drop", "truncate"}, [](Recipe & r) -> auto& { return r.data.overlong; }),
+      word(
+          "data.bad_rows", {"error", "skip"}, [](Recipe & r) -> auto& { return r.data.bad_rows; }),
+      truth(
+          "data.shuffle", [](Recipe & r) -> auto& { return r.data.shuffle; }),
   };
 }
 
 std::vector<RecipeKey> lora_and_train_keys() {
   using train::RecomputeMode;
   return {
-      any_text("lora.from", "the path of a folder", [](Recipe& r) -> auto& { return lora(r).from; }),
-      whole("lora.rank", 1, [](Recipe& r) -> auto& { return lora(r).config.rank; }),
-      number("lora.alpha", kPositive, [](Recipe& r) -> auto& { return lora(r).config.alpha; }),
-      truth("lora.rslora", [](Recipe& r) -> auto& { return lora(r).config.rslora; }),
-      number("lora.dropout", kShareBelowOne, [](Recipe& r) -> auto& { return lora(r).config.dropout; }),
-      text_list("lora.targets", "a list of attention, shared_experts, experts, or names of modules with * for any text",
-                [](Recipe& r) -> auto& { return lora(r).config.targets; }),
-      whole("train.steps", 1, [](Recipe& r) -> auto& { return r.train.steps; }),
-      number("train.epochs", kPositive, [](Recipe& r) -> auto& { return r.train.epochs; }),
-      whole("train.batch", 1, [](Recipe& r) -> auto& { return r.train.batch; }),
-      whole("train.micro_batch", 1, [](Recipe& r) -> auto& { return r.train.micro_batch; }),
-      choice<RecomputeMode>("train.recompute", {{"blocks", RecomputeMode::kBlocks}, {"none", RecomputeMode::kNone}},
-                            [](Recipe& r) -> auto& { return r.train.recompute; }),
-      number("train.balance_loss", kNotNegative, [](Recipe& r) -> auto& { return r.train.balance_loss; }),
+      any_text(
+          "lora.from", "the path of a folder", [](Recipe & r) -> auto& { return lora(r).from; }),
+      whole(
+          "lora.rank", 1, [](Recipe & r) -> auto& { return lora(r).config.rank; }),
+      number(
+          "lora.alpha", kPositive, [](Recipe & r) -> auto& { return lora(r).config.alpha; }),
+      truth(
+          "lora.rslora", [](Recipe & r) -> auto& { return lora(r).config.rslora; }),
+      number(
+          "lora.dropout", kShareBelowOne, [](Recipe & r) -> auto& { return lora(r).config.dropout; }),
+      text_list(
+          "lora.targets", "a list of attention, shared_experts, experts, or names of modules with * for any text",
+          [](Recipe & r) -> auto& { return lora(r).config.targets; }),
+      whole(
+          "train.steps", 1, [](Recipe & r) -> auto& { return r.train.steps; }),
+      number(
+          "train.epochs", kPositive, [](Recipe & r) -> auto& { return r.train.epochs; }),
+      whole(
+          "train.batch", 1, [](Recipe & r) -> auto& { return r.train.batch; }),
+      whole(
+          "train.micro_batch", 1, [](Recipe & r) -> auto& { return r.train.micro_batch; }),
+      choice<RecomputeMode>(
+          "train.recompute", {{"blocks", RecomputeMode::kBlocks}, {"none", RecomputeMode::kNone}},
+          [](Recipe & r) -> auto& { return r.train.recompute; }),
+      number(
+          "train.balance_loss", kNotNegative, [](Recipe & r) -> auto& { return r.train.balance_loss; }),
   };
 }
 
@@ -315,23 +347,35 @@ std::vector<RecipeKey> optimizer_and_later_keys() {
   using train::Decay;
   return {
       optimizer_name(),
-      number("optimizer.lr", kPositive, [](Recipe& r) -> auto& { return r.optimizer.lr; }),
+      number(
+          "optimizer.lr", kPositive, [](Recipe & r) -> auto& { return r.optimizer.lr; }),
       betas(),
-      number("optimizer.eps", kPositive, [](Recipe& r) -> auto& { return r.optimizer.eps; }),
-      number("optimizer.weight_decay", kNotNegative, [](Recipe& r) -> auto& { return r.optimizer.weight_decay; }),
-      number("optimizer.clip_norm", kNotNegative, [](Recipe& r) -> auto& { return r.optimizer.clip_norm; }),
-      whole("schedule.warmup_steps", 0, [](Recipe& r) -> auto& { return r.schedule.warmup_steps; }),
-      choice<Decay>("schedule.decay",
-                    {{"cosine", Decay::kCosine}, {"linear", Decay::kLinear}, {"constant", Decay::kConstant}},
-                    [](Recipe& r) -> auto& { return r.schedule.decay; }),
-      number("schedule.min_ratio", kShare, [](Recipe& r) -> auto& { return r.schedule.min_ratio; }),
-      whole("checkpoint.every", 0, [](Recipe& r) -> auto& { return r.checkpoint.every; }),
-      whole("checkpoint.keep", 1, [](Recipe& r) -> auto& { return r.checkpoint.keep; }),
-      any_text("checkpoint.resume", "auto, never or the path of a checkpoint folder",
-               [](Recipe& r) -> auto& { return r.checkpoint.resume; }),
-      whole("eval.every", 0, [](Recipe& r) -> auto& { return r.eval_every; }),
-      whole("log.every", 1, [](Recipe& r) -> auto& { return r.log.every; }),
-      truth("log.tensorboard", [](Recipe& r) -> auto& { return r.log.tensorboard; }),
+      number(
+          "optimizer.eps", kPositive, [](Recipe & r) -> auto& { return r.optimizer.eps; }),
+      number(
+          "optimizer.weight_decay", kNotNegative, [](Recipe & r) -> auto& { return r.optimizer.weight_decay; }),
+      number(
+          "optimizer.clip_norm", kNotNegative, [](Recipe & r) -> auto& { return r.optimizer.clip_norm; }),
+      whole(
+          "schedule.warmup_steps", 0, [](Recipe & r) -> auto& { return r.schedule.warmup_steps; }),
+      choice<Decay>(
+          "schedule.decay", {{"cosine", Decay::kCosine}, {"linear", Decay::kLinear}, {"constant", Decay::kConstant}},
+          [](Recipe & r) -> auto& { return r.schedule.decay; }),
+      number(
+          "schedule.min_ratio", kShare, [](Recipe & r) -> auto& { return r.schedule.min_ratio; }),
+      whole(
+          "checkpoint.every", 0, [](Recipe & r) -> auto& { return r.checkpoint.every; }),
+      whole(
+          "checkpoint.keep", 1, [](Recipe & r) -> auto& { return r.checkpoint.keep; }),
+      any_text(
+          "checkpoint.resume", "auto, never or the path of a checkpoint folder",
+          [](Recipe & r) -> auto& { return r.checkpoint.resume; }),
+      whole(
+          "eval.every", 0, [](Recipe & r) -> auto& { return r.eval_every; }),
+      whole(
+          "log.every", 1, [](Recipe & r) -> auto& { return r.log.every; }),
+      truth(
+          "log.tensorboard", [](Recipe & r) -> auto& { return r.log.tensorboard; }),
   };
 }
 
@@ -347,11 +391,16 @@ std::vector<RecipeKey> make_keys() {
 
 std::string describe(const RecipeValue& value) {
   switch (value.kind) {
-    case RecipeValue::Kind::kScalar: return text('"', value.items.front(), '"');
-    case RecipeValue::Kind::kNothing: return "nothing";
-    case RecipeValue::Kind::kMap: return "a map";
-    case RecipeValue::Kind::kNested: return "a list that holds lists or maps";
-    case RecipeValue::Kind::kList: break;
+    case RecipeValue::Kind::kScalar:
+      return text('"', value.items.front(), '"');
+    case RecipeValue::Kind::kNothing:
+      return "nothing";
+    case RecipeValue::Kind::kMap:
+      return "a map";
+    case RecipeValue::Kind::kNested:
+      return "a list that holds lists or maps";
+    case RecipeValue::Kind::kList:
+      break;
   }
   std::string joined;
   for (const std::string& item : value.items) joined += (joined.empty() ? "" : ", ") + item;
@@ -391,8 +440,8 @@ const std::vector<std::string>& recipe_sections() {
 }
 
 std::optional<RecipeValue> printed_value(const RecipeKey& key, const Recipe& recipe) {
-  const bool from_adapter = key.path == "lora.rank" || key.path == "lora.alpha" || key.path == "lora.rslora" ||
-                            key.path == "lora.targets";
+  const bool from_adapter =
+      key.path == "lora.rank" || key.path == "lora.alpha" || key.path == "lora.rslora" || key.path == "lora.targets";
   if (key.section() == "lora" && !recipe.lora) return std::nullopt;
   if (from_adapter && !recipe.lora->from.empty()) return std::nullopt;
   if (key.path == "train.steps" && recipe.train.steps == 0) return std::nullopt;

@@ -18,10 +18,15 @@ bool is_section(const std::string& name) {
 RecipeValue value_of(const YAML::Node& node) {
   RecipeValue value;
   switch (node.Type()) {
-    case YAML::NodeType::Scalar: return RecipeValue::scalar(node.Scalar());
-    case YAML::NodeType::Map: value.kind = RecipeValue::Kind::kMap; return value;
-    case YAML::NodeType::Sequence: break;
-    default: return value;
+    case YAML::NodeType::Scalar:
+      return RecipeValue::scalar(node.Scalar());
+    case YAML::NodeType::Map:
+      value.kind = RecipeValue::Kind::kMap;
+      return value;
+    case YAML::NodeType::Sequence:
+      break;
+    default:
+      return value;
   }
   value.kind = RecipeValue::Kind::kList;
   for (const YAML::Node& item : node) {
@@ -80,8 +85,9 @@ class YamlReader {
 
   /// Whether an empty section asks for LoRA is anyone's guess.
   void add_problem_of_empty_lora(const YAML::Node& key) {
-    problems_.push_back(text(place(key), ": lora has no keys; write at least lora.rank, or remove the section for full "
-                                         "fine-tuning"));
+    problems_.push_back(text(place(key),
+                             ": lora has no keys; write at least lora.rank, or remove the section for full "
+                             "fine-tuning"));
   }
 
   const std::string& origin_;
@@ -106,8 +112,8 @@ YAML::Node load_document(std::string_view yaml, const std::string& origin) {
     input_error(origin, ": expected one YAML document, found ", documents.size(), "; remove the lines of ---");
   }
   if (!documents.front().IsMap()) {
-    input_error(origin, ":", documents.front().Mark().line + 1, ": expected keys and sections (\"name: my-run\"), found ",
-                describe(value_of(documents.front())));
+    input_error(origin, ":", documents.front().Mark().line + 1,
+                ": expected keys and sections (\"name: my-run\"), found ", describe(value_of(documents.front())));
   }
   return documents.front();
 }

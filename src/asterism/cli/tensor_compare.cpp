@@ -20,22 +20,22 @@ struct Sums {
   }
 };
 
-bool is_integer(const at::Tensor& tensor) { return at::isIntegralType(tensor.scalar_type(), /*includeBool=*/true); }
+bool is_integer(const at::Tensor& tensor) {
+  return at::isIntegralType(tensor.scalar_type(), /*includeBool=*/true);
+}
 
 void compare_slice(const at::Tensor& a, const at::Tensor& b, const Tolerance& tolerance, TensorDifference& difference,
                    Sums& sums) {
   const at::Tensor x = a.to(at::kDouble), y = b.to(at::kDouble);
   // Exact for integers beyond 2^53 too.
-  const at::Tensor same = is_integer(a) && is_integer(b)
-                              ? a.to(at::kLong).eq(b.to(at::kLong))
-                              : x.eq(y).logical_or(x.isnan().logical_and(y.isnan()));
+  const at::Tensor same = is_integer(a) && is_integer(b) ? a.to(at::kLong).eq(b.to(at::kLong))
+                                                         : x.eq(y).logical_or(x.isnan().logical_and(y.isnan()));
   const at::Tensor finite = x.isfinite().logical_and(y.isfinite());
   const at::Tensor zero = at::zeros({}, x.options());
   const at::Tensor infinity = at::full({}, std::numeric_limits<double>::infinity(), x.options());
   const at::Tensor distance = at::where(same, zero, at::where(finite, (x - y).abs(), infinity));
   const bool exact = is_integer(a) && is_integer(b);
-  const at::Tensor allowed =
-      exact ? zero : at::where(finite, y.abs() * tolerance.relative + tolerance.absolute, zero);
+  const at::Tensor allowed = exact ? zero : at::where(finite, y.abs() * tolerance.relative + tolerance.absolute, zero);
   difference.differing += (exact ? same.logical_not() : distance > allowed).sum().item<int64_t>();
   difference.max_absolute = std::max(difference.max_absolute, distance.max().item<double>());
   const at::Tensor relative = at::where(same, zero, at::where(finite, distance / at::max(x.abs(), y.abs()), infinity));

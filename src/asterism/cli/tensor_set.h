@@ -23,8 +23,8 @@ struct LazyTensor {
 /// (checkpoint/names.h), the stored names for all others, such as those of an adapter.
 using TensorSet = std::map<std::string, LazyTensor>;
 
-/// Opens the folder of a checkpoint (model.safetensors or its shards) or of an adapter (adapter_model.safetensors), or a
-/// single .safetensors file. Matrices that stand for one expert are named "<packed tensor>[<expert>].<gate|up|down>".
+/// Opens the folder of a checkpoint (model.safetensors or its shards) or of an adapter (adapter_model.safetensors), or
+/// a single .safetensors file. Matrices that stand for one expert are named "<packed tensor>[<expert>].<gate|up|down>".
 /// Reads headers only. InputError when there is nothing of the kind, or when two stored names mean the same tensor.
 TensorSet open_tensors(const std::filesystem::path& path);
 

@@ -29,13 +29,12 @@ std::string version_text() {
   const int64_t cuda_devices = at::hasCUDA() ? at::detail::getCUDAHooks().deviceCount() : 0;
   std::string devices = "cpu";
   if (cuda_devices > 0) devices += text(", cuda x ", cuda_devices);
-  return text("asterism ", kVersion, "\n",             //
-              "libtorch ", TORCH_VERSION, "\n",                //
-              "devices  ", devices, "\n",                      //
-              "cpu      ", cpu_level(), "\n",                  //
-              "fp32     ", ops::matmul_provider(at::kFloat), "\n",
-              "bf16     ", ops::matmul_provider(at::kBFloat16), "\n",
-              "threads  ", at::get_num_threads());
+  return text("asterism ", kVersion, "\n",       //
+              "libtorch ", TORCH_VERSION, "\n",  //
+              "devices  ", devices, "\n",        //
+              "cpu      ", cpu_level(), "\n",    //
+              "fp32     ", ops::matmul_provider(at::kFloat), "\n", "bf16     ", ops::matmul_provider(at::kBFloat16),
+              "\n", "threads  ", at::get_num_threads());
 }
 
 }  // namespace asterism::cli

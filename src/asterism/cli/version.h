@@ -4,8 +4,8 @@
 
 namespace asterism::cli {
 
-/// What --version prints: versions of Asterism and libtorch, devices, level of the CPU, providers of matrix products and
-/// threads, a line each.
+/// What --version prints: versions of Asterism and libtorch, devices, level of the CPU, providers of matrix products
+/// and threads, a line each.
 std::string version_text();
 
 /// "AVX512 (with bf16)": the widest vector instructions of this CPU.

@@ -25,6 +25,11 @@ void Logger::warning(std::string_view line) {
   write(text("warning: ", line), true);
 }
 
+void Logger::error(std::string_view line) {
+  const std::lock_guard lock(mutex_);
+  write(text("error: ", line), true);
+}
+
 void Logger::set_status(std::string_view line) {
   const std::lock_guard lock(mutex_);
   if (!terminal_ || quiet_ || line == status_) return;

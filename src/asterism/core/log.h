@@ -20,14 +20,15 @@ class Logger {
   Logger(std::ostream& out, bool terminal) : out_(out), terminal_(terminal) {}
   ~Logger() { set_status(""); }
 
-  /// One line. `warning` lines begin with "warning: ".
+  /// One line. Those of `warning` and `error` begin with "warning: " and "error: ".
   void info(std::string_view line);
   void warning(std::string_view line);
+  void error(std::string_view line);
 
   /// Shows, replaces or (with "") removes the status line. Nothing happens without a terminal or when quiet.
   void set_status(std::string_view line);
 
-  /// Quiet: the stream gets warnings only. The file gets everything all the same.
+  /// Quiet: the stream gets warnings and errors only. The file gets everything all the same.
   void set_quiet(bool quiet);
   bool quiet() const;
   bool terminal() const { return terminal_; }

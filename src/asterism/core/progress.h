@@ -14,11 +14,11 @@ namespace asterism {
 class Progress {
  public:
   struct Options {
-    std::string label;        // "train"
-    std::string unit;         // "steps"
-    int64_t total = 0;        // 0 = unknown: no bar, no time left
-    int64_t first = 0;        // units done before this process began; they do not count into the rate
-    double bar_seconds = 0.1;  // between two drawings of the bar
+    std::string label;          // "train"
+    std::string unit;           // "steps"
+    int64_t total = 0;          // 0 = unknown: no bar, no time left
+    int64_t first = 0;          // units done before this process began; they do not count into the rate
+    double bar_seconds = 0.1;   // between two drawings of the bar
     double line_seconds = 5.0;  // between two plain lines
   };
   /// Seconds from any fixed moment.

@@ -59,7 +59,9 @@ void RunFolder::create() const {
   create_folder(checkpoints_folder());
 }
 
-void RunFolder::write_recipe(std::string_view yaml) const { write_text_atomically(recipe_file(), yaml); }
+void RunFolder::write_recipe(std::string_view yaml) const {
+  write_text_atomically(recipe_file(), yaml);
+}
 
 void RunFolder::write_report(const nlohmann::ordered_json& report) const {
   write_text_atomically(report_file(), report.dump(2) + "\n");

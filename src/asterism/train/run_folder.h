@@ -34,8 +34,8 @@ class RunFolder {
   std::filesystem::path root_;
 };
 
-/// metrics.jsonl: one JSON object per logged step, each with the whole number `step` >= 1 = steps done. A number that is
-/// not finite is written as null, which is all JSON has.
+/// metrics.jsonl: one JSON object per logged step, each with the whole number `step` >= 1 = steps done. A number that
+/// is not finite is written as null, which is all JSON has.
 class MetricsFile {
  public:
   /// Opens `path` to continue after `last_step` (0 = a run that starts anew): what was logged for later steps is

@@ -34,7 +34,9 @@ constexpr std::array<uint32_t, 256> crc_table() {
 }
 
 /// TFRecord stores CRCs rotated and shifted, because a CRC over bytes that contain their own CRC is a constant.
-uint32_t masked_crc(std::string_view bytes) { return std::rotr(crc32c(bytes), 15) + 0xA282EAD8u; }
+uint32_t masked_crc(std::string_view bytes) {
+  return std::rotr(crc32c(bytes), 15) + 0xA282EAD8u;
+}
 
 template <typename Unsigned>
 void append_little_endian(std::string& out, Unsigned value) {
