@@ -104,7 +104,10 @@ TEST(MetricsFile, CutAtEveryByteItKeepsExactlyTheWholeLines) {
   for (size_t size = 0; size <= whole.size(); ++size) {
     const TemporaryFolder folder;
     const auto path = folder.write("metrics.jsonl", whole.substr(0, size));
+    ::testing::internal::CaptureStderr();
     const MetricsFile metrics(path, 3);
+    const std::string warnings = ::testing::internal::GetCapturedStderr();
+    EXPECT_EQ(warnings.empty(), size == 0 || whole[size - 1] == '}' || whole[size - 1] == '\n') << warnings;
     // A line without its newline is whole as soon as its brace is there.
     const size_t last_brace = size == 0 ? std::string::npos : whole.rfind('}', size - 1);
     const std::string expected = last_brace == std::string::npos ? "" : whole.substr(0, last_brace + 1) + "\n";

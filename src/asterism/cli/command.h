@@ -26,8 +26,8 @@ struct Option {
 /// A command: its own work, or a group of commands below it.
 struct Command {
   std::string name;
-  std::string summary;  // one line
-  std::string example;  // works in a fresh checkout after `make build`
+  std::string summary;    // one line
+  std::string example{};  // works in a fresh checkout after `make build`
   std::vector<Option> options{};
   std::function<int()> run{};       // the exit code
   std::vector<Command> children{};  // exclusive with `run`

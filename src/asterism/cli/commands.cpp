@@ -9,7 +9,8 @@ Command init_command() {
   return {
       .name = "init",
       .summary = "Make a randomly initialised checkpoint from a config.json",
-      .example = "asterism init --config tests/golden/hf/all_paths/config.json --out runs/tiny",
+      .example =
+          "build/asterism init --config recipes/quickstart/config.json --out runs/tiny --tokenizer build/tokenizer",
       .options =
           {
               {.name = "--config", .target = &args->config, .help = "config.json of the model", .required = true},
@@ -34,7 +35,7 @@ Command diff_command() {
   return {
       .name = "diff",
       .summary = "Compare two checkpoints or adapters tensor by tensor; exit code 3 when they differ",
-      .example = "asterism diff tests/golden/hf/odd_dims tests/golden/hf/odd_dims/hf_names",
+      .example = "build/asterism diff tests/golden/hf/odd_dims tests/golden/hf/odd_dims/hf_names",
       .options =
           {
               {.name = "A", .target = &args->a, .help = "Folder or .safetensors file", .required = true},
@@ -59,7 +60,7 @@ Command chat_command() {
   Command encode_command = {
       .name = "encode",
       .summary = "Chat rows to text, token ids and weights, an object per row",
-      .example = "asterism chat encode --tokenizer build/tokenizer recipes/quickstart/train.jsonl",
+      .example = "build/asterism chat encode --tokenizer build/tokenizer recipes/quickstart/train.jsonl",
       .options =
           {
               {.name = "FILE", .target = &encode->file, .help = file_help},
@@ -78,7 +79,7 @@ Command chat_command() {
   Command tokens_command = {
       .name = "tokens",
       .summary = "Rows {\"text\"} to rows {\"ids\"}",
-      .example = "echo '{\"text\": \"Hello\"}' | asterism chat tokens --tokenizer build/tokenizer",
+      .example = "echo '{\"text\": \"Hello\"}' | build/asterism chat tokens --tokenizer build/tokenizer",
       .options =
           {
               {.name = "FILE", .target = &tokens->file, .help = file_help},

@@ -17,7 +17,7 @@ struct InitArgs {
   uint64_t seed = 0;
   std::string storage = "fp32";  // fp32 | bf16: type of the matrices
   std::string layout = "hf";     // hf | native: spelling of the names
-  std::string tokenizer;         // folder whose tokenizer files are copied; none when empty
+  std::string tokenizer{};       // folder whose tokenizer files are copied; none when empty
 };
 int run_init(const InitArgs& args);
 

@@ -32,9 +32,9 @@ struct RecipeKey {
   bool is_text = false;  // written in quotes where plain YAML would read a number or a truth value
 
   /// Stores the value; false when it is not one of those expected, and then the recipe is as before.
-  std::function<bool(const RecipeValue& value, train::Recipe& recipe)> set;
+  std::function<bool(const RecipeValue& value, train::Recipe& recipe)> set{};
   /// The value as `set` would read it. An empty text or list and a 0 that stands for "not given" are printed as such.
-  std::function<RecipeValue(const train::Recipe& recipe)> get;
+  std::function<RecipeValue(const train::Recipe& recipe)> get{};
 
   std::string section() const;  // "" without
   std::string name() const;

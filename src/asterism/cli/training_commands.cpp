@@ -4,12 +4,20 @@
 
 namespace asterism::cli {
 
+namespace {
+
+// A fresh checkout has no model: the examples make one first.
+const std::string kMakeTiny =
+    "build/asterism init --config recipes/quickstart/config.json --out runs/tiny --tokenizer build/tokenizer\n  ";
+
+}  // namespace
+
 Command train_command() {
   const auto args = std::make_shared<TrainArgs>();
   return {
       .name = "train",
       .summary = "Run a recipe: full or LoRA fine-tuning; goes on where an interrupted run stopped",
-      .example = "asterism train recipes/quickstart/recipe.yaml --dry-run",
+      .example = kMakeTiny + "build/asterism train recipes/quickstart/recipe.yaml --set model.path=runs/tiny --dry-run",
       .options =
           {
               {.name = "RECIPE", .target = &args->recipe, .help = "YAML file (docs/recipe.md)", .required = true},
@@ -29,7 +37,7 @@ Command eval_command() {
   return {
       .name = "eval",
       .summary = "Loss and accuracy of a checkpoint, with or without an adapter, on data",
-      .example = "asterism eval --model runs/tiny --data recipes/quickstart/held_out.jsonl",
+      .example = kMakeTiny + "build/asterism eval --model runs/tiny --data recipes/quickstart/held_out.jsonl",
       .options =
           {
               {.name = "--model", .target = &args->model, .help = "Folder of the checkpoint", .required = true},
@@ -52,7 +60,7 @@ Command generate_command() {
   return {
       .name = "generate",
       .summary = "Answer a message or conversations, to look at what was trained",
-      .example = "asterism generate --model runs/tiny --prompt \"Hello\" --max-tokens 8",
+      .example = kMakeTiny + "build/asterism generate --model runs/tiny --prompt Hello --max-tokens 8",
       .options =
           {
               {.name = "--model", .target = &args->model, .help = "Folder of the checkpoint", .required = true},
