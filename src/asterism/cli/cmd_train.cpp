@@ -96,7 +96,6 @@ void export_model(const train::RunFolder& folder, const model::Model& model) {
 
 int run_train(const TrainArgs& args) {
   train::Recipe recipe = read_recipe(args.recipe, args.overrides);
-  process_log().set_quiet(args.quiet);
   model::Model model = load_model(recipe.model.path, recipe.model.storage);
   if (recipe.model.mtp_weight > 0.0 && model.config.num_mtp_layers == 0) {
     input_error("model.mtp_weight: the checkpoint ", recipe.model.path, " has no MTP layer; set it to 0");

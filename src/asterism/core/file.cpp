@@ -54,8 +54,9 @@ MappedFile::~MappedFile() {
   if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
-FileWriter::FileWriter(const fs::path& path) : path_(path) {
-  descriptor_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+FileWriter::FileWriter(const fs::path& path, Mode mode) : path_(path) {
+  const int start = mode == Mode::kReplace ? O_TRUNC : O_APPEND;
+  descriptor_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | start, 0644);
   if (descriptor_ < 0) run_error(path.string(), ": cannot create: ", reason());
 }
 
@@ -74,8 +75,12 @@ void FileWriter::write(const void* data, size_t bytes) {
   }
 }
 
-void FileWriter::close() {
+void FileWriter::sync() {
   if (::fsync(descriptor_) != 0) run_error(path_.string(), ": cannot sync: ", reason());
+}
+
+void FileWriter::close() {
+  sync();
   const int descriptor = descriptor_;
   descriptor_ = -1;
   if (::close(descriptor) != 0) run_error(path_.string(), ": cannot close: ", reason());

@@ -34,13 +34,15 @@ class MappedFile {
 /// the system's reason), so a full disk cannot pass unseen. `close` syncs to the device before it returns.
 class FileWriter {
  public:
-  explicit FileWriter(const std::filesystem::path& path);
+  enum class Mode { kReplace, kAppend };
+  explicit FileWriter(const std::filesystem::path& path, Mode mode = Mode::kReplace);
   ~FileWriter();  // closes without sync when close() was not reached
   FileWriter(const FileWriter&) = delete;
   FileWriter& operator=(const FileWriter&) = delete;
 
   void write(const void* data, size_t bytes);
   void write(std::string_view text) { write(text.data(), text.size()); }
+  void sync();  // what was written so far survives a crash of the machine
   void close();
 
  private:

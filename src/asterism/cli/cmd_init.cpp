@@ -1,0 +1,62 @@
+#include <filesystem>
+
+#include "asterism/checkpoint/hf_checkpoint.h"
+#include "asterism/cli/command_line.h"
+#include "asterism/cli/commands.h"
+#include "asterism/core/error.h"
+#include "asterism/core/file.h"
+#include "asterism/core/log.h"
+#include "asterism/data/tokenizer.h"
+#include "asterism/model/config.h"
+#include "asterism/model/initialize.h"
+
+namespace asterism::cli {
+namespace fs = std::filesystem;
+
+namespace {
+
+/// The tokenizer file of the folder, after a look whether it belongs to the model.
+void check_tokenizer(const fs::path& folder, const model::Config& config) {
+  const int64_t tokens = data::Tokenizer::load(folder / "tokenizer.json").vocab_size();
+  if (tokens > config.vocab_size) {
+    input_error(folder.string(), ": the tokenizer has ", tokens, " tokens, the model only ", config.vocab_size,
+                " (vocab_size in config.json); use a tokenizer that belongs to the model");
+  }
+}
+
+void copy_tokenizer(const fs::path& from, const fs::path& to) {
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) {
+    std::error_code failure;
+    if (!fs::exists(from / name)) continue;
+    fs::copy_file(from / name, to / name, failure);
+    if (failure) run_error((to / name).string(), ": cannot copy the file: ", failure.message());
+  }
+}
+
+int64_t num_parameters(const model::Config& config) {
+  int64_t total = 0;
+  for (const model::TensorSpec& spec : model::tensor_specs(config)) {
+    if (spec.role != model::TensorRole::kTable) total += c10::multiply_integers(spec.shape);
+  }
+  return total;
+}
+
+}  // namespace
+
+int run_init(const InitArgs& args) {
+  const model::Config config = model::read_config(args.config);
+  if (!args.tokenizer.empty()) check_tokenizer(args.tokenizer, config);
+  AtomicFolder folder(args.out);
+  log_info("initialising ", num_parameters(config), " parameters with seed ", args.seed);
+  const at::ScalarType storage = args.storage == "bf16" ? at::kBFloat16 : at::kFloat;
+  const model::Weights weights = model::initialize_weights(config, args.seed, storage);
+  const auto spelling = args.layout == "native" ? checkpoint::Spelling::kNative : checkpoint::Spelling::kSavePretrained;
+  // Written into the staging folder, so that weights and tokenizer appear together.
+  checkpoint::write_checkpoint(folder.staging(), config, weights, {.spelling = spelling, .replace = true});
+  if (!args.tokenizer.empty()) copy_tokenizer(args.tokenizer, folder.staging());
+  folder.publish();
+  log_info("wrote ", args.out);
+  return kDone;
+}
+
+}  // namespace asterism::cli

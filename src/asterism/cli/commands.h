@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "asterism/cli/command.h"
+
+namespace asterism::cli {
+
+/// What each command was asked to do. Its function does it and returns the exit code; errors are exceptions.
+/// Results go to stdout, everything else through the process's log.
+
+struct InitArgs {
+  std::string config;  // config.json
+  std::string out;     // new folder
+  uint64_t seed = 0;
+  std::string storage = "fp32";  // fp32 | bf16: type of the matrices
+  std::string layout = "hf";     // hf | native: spelling of the names
+  std::string tokenizer{};       // folder whose tokenizer files are copied; none when empty
+};
+int run_init(const InitArgs& args);
+
+struct TrainArgs {
+  std::string recipe;
+  std::vector<std::string> overrides;  // of --set
+  bool dry_run = false;
+};
+int run_train(const TrainArgs& args);
+
+struct EvalArgs {
+  std::string model;
+  std::string adapter;                 // none when empty
+  std::vector<std::string> data;       // files, folders or patterns
+  std::vector<std::string> overrides;  // of --set: keys of the sections data and model
+  bool json = false;
+};
+int run_eval(const EvalArgs& args);
+
+struct GenerateArgs {
+  std::string model;
+  std::string adapter;    // none when empty
+  std::string tokenizer;  // that of the model when empty
+  std::string prompt;     // a user's message; exactly one of prompt and messages is not empty
+  std::string messages;   // file with conversations
+  std::string thinking;   // chat | thinking; as the conversation says when empty
+  int64_t max_tokens = 128;
+  double temperature = 0.0;
+  double top_p = 1.0;
+  uint64_t seed = 0;
+  bool json = false;
+};
+int run_generate(const GenerateArgs& args);
+
+struct DiffArgs {
+  std::string a, b;  // folder of a checkpoint or an adapter, or a .safetensors file
+  double rtol = 0.0, atol = 0.0;
+  bool ignore_dtype = false;
+  bool json = false;
+};
+int run_diff(const DiffArgs& args);
+
+struct ChatEncodeArgs {
+  std::string tokenizer;
+  std::string variant = "v4-0731";
+  std::string history = "auto";
+  std::string file = "-";  // JSON Lines; - = stdin
+};
+int run_chat_encode(const ChatEncodeArgs& args);
+
+struct ChatTokensArgs {
+  std::string tokenizer;
+  std::string file = "-";
+};
+int run_chat_tokens(const ChatTokensArgs& args);
+
+/// The descriptions of the commands, ready for run_command_line.
+Command init_command();
+Command train_command();
+Command eval_command();
+Command generate_command();
+Command diff_command();
+Command chat_command();
+
+}  // namespace asterism::cli

@@ -1,0 +1,10 @@
+#include "asterism/cli/command_line.h"
+#include "asterism/cli/commands.h"
+#include "asterism/core/memory.h"
+
+int main(int argc, char** argv) {
+  using namespace asterism;
+  keep_freed_memory();
+  return cli::run_command_line({argv + 1, argv + argc},
+                               {cli::init_command(), cli::diff_command(), cli::chat_command()});
+}

@@ -1,0 +1,454 @@
+#include "asterism/cli/recipe_keys.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "asterism/core/error.h"
+
+namespace asterism::cli {
+
+namespace {
+
+using train::Recipe;
+
+/// Where a key's value lives in the recipe.
+template <typename T>
+using Field = T& (*)(Recipe&);
+
+/// The LoRA section, created with its defaults by the first key that names it.
+train::LoraSection& lora(Recipe& recipe) {
+  if (!recipe.lora) recipe.lora.emplace();
+  return *recipe.lora;
+}
+
+// ---- one item of text to a value and back
+
+/// Decimal digits only: YAML 1.1 reads 010 as 8 and 1_000 as 1000, so neither is taken.
+template <typename Integer>
+std::optional<Integer> parse_whole(const std::string& item) {
+  Integer value = 0;
+  const auto [end, failure] = std::from_chars(item.data(), item.data() + item.size(), value);
+  if (failure != std::errc() || end != item.data() + item.size()) return std::nullopt;
+  const size_t sign = item.front() == '-' ? 1 : 0;
+  if (item.size() > sign + 1 && item[sign] == '0') return std::nullopt;
+  return value;
+}
+
+/// Unlike YAML 1.1 this takes 1e-4 (without a point) for the number it is.
+std::optional<double> parse_number(const std::string& item) {
+  const size_t sign = item.starts_with('+') ? 1 : 0;
+  double value = 0.0;
+  const auto [end, failure] = std::from_chars(item.data() + sign, item.data() + item.size(), value);
+  if (failure != std::errc() || end != item.data() + item.size() || !std::isfinite(value)) return std::nullopt;
+  if (sign == 1 && item.size() > 1 && item[1] == '-') return std::nullopt;
+  return value;
+}
+
+/// The shortest text that reads as the same number, for YAML 1.1 readers too: these take 1e-04 for text, 1.0e-04 not.
+std::string number_text(double value) {
+  std::array<char, 32> buffer;
+  const auto [end, failure] = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value);
+  std::string result(buffer.data(), end);
+  const size_t exponent = result.find('e');
+  if (exponent != std::string::npos && result.find('.') == std::string::npos) result.insert(exponent, ".0");
+  return result;
+}
+
+const std::string* scalar_of(const RecipeValue& value) {
+  return value.kind == RecipeValue::Kind::kScalar ? &value.items.front() : nullptr;
+}
+
+// ---- ranges of numbers
+
+struct Range {
+  double low, high;
+  bool open_low = false, open_high = false;  // the bound itself is not allowed
+
+  bool contains(double value) const {
+    return (open_low ? value > low : value >= low) && (open_high ? value < high : value <= high);
+  }
+  std::string words() const {
+    const std::string above = text(open_low ? "above " : "at least ", number_text(low));
+    if (std::isinf(high)) return above;
+    return text(above, open_high ? " and below " : " and at most ", number_text(high));
+  }
+};
+
+constexpr double kUnbounded = std::numeric_limits<double>::infinity();
+constexpr Range kPositive{0.0, kUnbounded, true};
+constexpr Range kNotNegative{0.0, kUnbounded};
+constexpr Range kShare{0.0, 1.0};
+constexpr Range kShareBelowOne{0.0, 1.0, false, true};
+
+// ---- kinds of keys
+
+template <typename T>
+std::function<RecipeValue(const Recipe&)> getter(Field<T> field, std::string (*print)(const T&)) {
+  // The field functions hand out references to write to; reading from a copy keeps one function per key.
+  return [field, print](const Recipe& recipe) {
+    Recipe copy = recipe;
+    return RecipeValue::scalar(print(field(copy)));
+  };
+}
+
+RecipeKey whole(std::string path, int64_t least, Field<int64_t> field) {
+  RecipeKey key{.path = std::move(path), .expected = text("a whole number, at least ", least)};
+  key.set = [least, field](const RecipeValue& value, Recipe& recipe) {
+    const std::string* item = scalar_of(value);
+    const auto number = item ? parse_whole<int64_t>(*item) : std::nullopt;
+    if (!number || *number < least) return false;
+    field(recipe) = *number;
+    return true;
+  };
+  key.get = getter<int64_t>(field, [](const int64_t& number) { return std::to_string(number); });
+  return key;
+}
+
+RecipeKey seed_key(std::string path, Field<uint64_t> field) {
+  RecipeKey key{.path = std::move(path), .expected = "a whole number from 0 to 2^64 - 1"};
+  key.set = [field](const RecipeValue& value, Recipe& recipe) {
+    const std::string* item = scalar_of(value);
+    const auto number = item ? parse_whole<uint64_t>(*item) : std::nullopt;
+    if (number) field(recipe) = *number;
+    return number.has_value();
+  };
+  key.get = getter<uint64_t>(field, [](const uint64_t& number) { return std::to_string(number); });
+  return key;
+}
+
+RecipeKey number(std::string path, Range range, Field<double> field) {
+  RecipeKey key{.path = std::move(path), .expected = "a number, " + range.words()};
+  key.set = [range, field](const RecipeValue& value, Recipe& recipe) {
+    const std::string* item = scalar_of(value);
+    const auto parsed = item ? parse_number(*item) : std::nullopt;
+    if (!parsed || !range.contains(*parsed)) return false;
+    field(recipe) = *parsed;
+    return true;
+  };
+  key.get = getter<double>(field, [](const double& value) { return number_text(value); });
+  return key;
+}
+
+RecipeKey truth(std::string path, Field<bool> field) {
+  RecipeKey key{.path = std::move(path), .expected = "true or false"};
+  key.set = [field](const RecipeValue& value, Recipe& recipe) {
+    const std::string* item = scalar_of(value);
+    if (!item || (*item != "true" && *item != "false")) return false;
+    field(recipe) = *item == "true";
+    return true;
+  };
+  key.get = getter<bool>(field, [](const bool& value) { return std::string(value ? "true" : "false"); });
+  return key;
+}
+
+RecipeKey any_text(std::string path, std::string expected, Field<std::string> field,
+                   bool (*allowed)(const std::string&) = nullptr) {
+  RecipeKey key{.path = std::move(path), .expected = std::move(expected), .is_text = true};
+  key.set = [field, allowed](const RecipeValue& value, Recipe& recipe) {
+    const std::string* item = scalar_of(value);
+    if (!item || item->empty() || (allowed != nullptr && !allowed(*item))) return false;
+    field(recipe) = *item;
+    return true;
+  };
+  key.get = getter<std::string>(field, [](const std::string& value) { return value; });
+  return key;
+}
+
+RecipeKey text_list(std::string path, std::string expected, Field<std::vector<std::string>> field) {
+  RecipeKey key{.path = std::move(path), .expected = std::move(expected), .is_text = true};
+  key.set = [field](const RecipeValue& value, Recipe& recipe) {
+    const bool readable = value.kind == RecipeValue::Kind::kScalar || value.kind == RecipeValue::Kind::kList;
+    const auto is_empty = [](const std::string& item) { return item.empty(); };
+    if (!readable || value.items.empty() || std::ranges::any_of(value.items, is_empty)) return false;
+    field(recipe) = value.items;
+    return true;
+  };
+  key.get = [field](const Recipe& recipe) {
+    Recipe copy = recipe;
+    return RecipeValue::list(field(copy));
+  };
+  return key;
+}
+
+std::string words_of(const std::vector<std::string>& words) {
+  std::string joined;
+  for (const std::string& word : words) joined += (joined.empty() ? "" : " | ") + word;
+  return joined;
+}
+
+/// A text that is one of a few words.
+RecipeKey word(std::string path, const std::vector<std::string>& words, Field<std::string> field) {
+  RecipeKey key{.path = std::move(path), .expected = words_of(words)};
+  key.set = [words, field](const RecipeValue& value, Recipe& recipe) {
+    const std::string* item = scalar_of(value);
+    if (!item || std::ranges::find(words, *item) == words.end()) return false;
+    field(recipe) = *item;
+    return true;
+  };
+  key.get = getter<std::string>(field, [](const std::string& value) { return value; });
+  return key;
+}
+
+/// A word for each value of an enumeration.
+template <typename Enum>
+RecipeKey choice(std::string path, std::vector<std::pair<std::string, Enum>> choices, Field<Enum> field) {
+  std::vector<std::string> words;
+  for (const auto& [name, value] : choices) words.push_back(name);
+  RecipeKey key{.path = std::move(path), .expected = words_of(words)};
+  key.set = [choices, field](const RecipeValue& value, Recipe& recipe) {
+    const std::string* item = scalar_of(value);
+    for (const auto& [name, chosen] : choices) {
+      if (!item || *item != name) continue;
+      field(recipe) = chosen;
+      return true;
+    }
+    return false;
+  };
+  key.get = [choices, field](const Recipe& recipe) {
+    Recipe copy = recipe;
+    const auto same = [&](const auto& candidate) { return candidate.second == field(copy); };
+    return RecipeValue::scalar(std::ranges::find_if(choices, same)->first);
+  };
+  return key;
+}
+
+/// AdamW is all there is, so the recipe has no field for it.
+RecipeKey optimizer_name() {
+  RecipeKey key{.path = "optimizer.name", .expected = "adamw (muon is not there yet)"};
+  key.set = [](const RecipeValue& value, Recipe&) { return value == RecipeValue::scalar("adamw"); };
+  key.get = [](const Recipe&) { return RecipeValue::scalar("adamw"); };
+  return key;
+}
+
+RecipeKey betas() {
+  RecipeKey key{.path = "optimizer.betas", .expected = "a list of two numbers, each at least 0 and below 1"};
+  key.set = [](const RecipeValue& value, Recipe& recipe) {
+    if (value.kind != RecipeValue::Kind::kList || value.items.size() != 2) return false;
+    const auto first = parse_number(value.items[0]), second = parse_number(value.items[1]);
+    if (!first || !second || !kShareBelowOne.contains(*first) || !kShareBelowOne.contains(*second)) return false;
+    recipe.optimizer.beta1 = *first;
+    recipe.optimizer.beta2 = *second;
+    return true;
+  };
+  key.get = [](const Recipe& recipe) {
+    return RecipeValue::list({number_text(recipe.optimizer.beta1), number_text(recipe.optimizer.beta2)});
+  };
+  return key;
+}
+
+/// The name becomes a folder below `output`.
+bool is_folder_name(const std::string& name) {
+  const auto is_bad = [](char c) { return c == '/' || static_cast<unsigned char>(c) < 0x20 || c == 0x7F; };
+  return name != "." && name != ".." && std::ranges::none_of(name, is_bad);
+}
+
+RecipeKey required(RecipeKey key) {
+  key.required = true;
+  return key;
+}
+
+std::vector<RecipeKey> run_and_model_keys() {
+  using train::Compute, train::IndexerMode, train::Storage;
+  const std::string folder = "the path of a folder";
+  return {
+      required(any_text(
+          "name", "a name for the run, without /", [](Recipe & r) -> auto& { return r.name; }, is_folder_name)),
+      any_text(
+          "output", folder, [](Recipe & r) -> auto& { return r.output; }),
+      seed_key(
+          "seed", [](Recipe & r) -> auto& { return r.seed; }),
+      required(any_text(
+          "model.path", folder, [](Recipe & r) -> auto& { return r.model.path; })),
+      any_text(
+          "model.tokenizer", "the path of a folder or of a tokenizer.json",
+          [](Recipe & r) -> auto& { return r.model.tokenizer; }),
+      choice<Storage>(
+          "model.storage", {{"auto", Storage::kAuto}, {"fp32", Storage::kFp32}, {"bf16", Storage::kBf16}},
+          [](Recipe & r) -> auto& { return r.model.storage; }),
+      choice<Compute>(
+          "model.compute", {{"auto", Compute::kAuto}, {"fp32", Compute::kFp32}, {"bf16", Compute::kBf16}},
+          [](Recipe & r) -> auto& { return r.model.compute; }),
+      choice<IndexerMode>(
+          "model.indexer", {{"frozen", IndexerMode::kFrozen}, {"kl", IndexerMode::kKl}},
+          [](Recipe & r) -> auto& { return r.model.indexer; }),
+      number(
+          "model.mtp_weight", kNotNegative, [](Recipe & r) -> auto& { return r.model.mtp_weight; }),
+  };
+}
+
+std::vector<RecipeKey> data_keys() {
+  const std::string files = "a file, folder or pattern, or a list of these (weights per file are not there yet)";
+  return {
+      required(text_list(
+          "data.train", files, [](Recipe & r) -> auto& { return r.data.train; })),
+      text_list(
+          "data.eval", files, [](Recipe & r) -> auto& { return r.data.eval; }),
+      word(
+          "data.variant", {"auto", "v4-preview", "v4-0731"}, [](Recipe & r) -> auto& { return r.data.variant; }),
+      word(
+          "data.thinking", {"auto", "chat", "thinking"}, [](Recipe & r) -> auto& { return r.data.thinking; }),
+      word(
+          "data.reasoning_effort", {"none", "low", "high", "max"},
+          [](Recipe & r) -> auto& { return r.data.reasoning_effort; }),
+      truth(
+          "data.drop_thinking", [](Recipe & r) -> auto& { return r.data.drop_thinking; }),
+      word(
+          "data.history", {"auto", "all", "last_turn", "split"}, [](Recipe & r) -> auto& { return r.data.history; }),
+      whole(
+          "data.sequence_length", 2, [](Recipe & r) -> auto& { return r.data.sequence_length; }),
+      truth(
+          "data.packing", [](Recipe & r) -> auto& { return r.data.packing; }),
+      word(
+          "data.overlong", {"error", "drop", "truncate"}, [](Recipe & r) -> auto& { return r.data.overlong; }),
+      word(
+          "data.bad_rows", {"error", "skip"}, [](Recipe & r) -> auto& { return r.data.bad_rows; }),
+      truth(
+          "data.shuffle", [](Recipe & r) -> auto& { return r.data.shuffle; }),
+  };
+}
+
+std::vector<RecipeKey> lora_and_train_keys() {
+  using train::RecomputeMode;
+  return {
+      any_text(
+          "lora.from", "the path of a folder", [](Recipe & r) -> auto& { return lora(r).from; }),
+      whole(
+          "lora.rank", 1, [](Recipe & r) -> auto& { return lora(r).config.rank; }),
+      number(
+          "lora.alpha", kPositive, [](Recipe & r) -> auto& { return lora(r).config.alpha; }),
+      truth(
+          "lora.rslora", [](Recipe & r) -> auto& { return lora(r).config.rslora; }),
+      number(
+          "lora.dropout", kShareBelowOne, [](Recipe & r) -> auto& { return lora(r).config.dropout; }),
+      text_list(
+          "lora.targets", "a list of attention, shared_experts, experts, or names of modules with * for any text",
+          [](Recipe & r) -> auto& { return lora(r).config.targets; }),
+      whole(
+          "train.steps", 1, [](Recipe & r) -> auto& { return r.train.steps; }),
+      number(
+          "train.epochs", kPositive, [](Recipe & r) -> auto& { return r.train.epochs; }),
+      whole(
+          "train.batch", 1, [](Recipe & r) -> auto& { return r.train.batch; }),
+      whole(
+          "train.micro_batch", 1, [](Recipe & r) -> auto& { return r.train.micro_batch; }),
+      choice<RecomputeMode>(
+          "train.recompute", {{"blocks", RecomputeMode::kBlocks}, {"none", RecomputeMode::kNone}},
+          [](Recipe & r) -> auto& { return r.train.recompute; }),
+      number(
+          "train.balance_loss", kNotNegative, [](Recipe & r) -> auto& { return r.train.balance_loss; }),
+  };
+}
+
+std::vector<RecipeKey> optimizer_and_later_keys() {
+  using train::Decay;
+  return {
+      optimizer_name(),
+      number(
+          "optimizer.lr", kPositive, [](Recipe & r) -> auto& { return r.optimizer.lr; }),
+      betas(),
+      number(
+          "optimizer.eps", kPositive, [](Recipe & r) -> auto& { return r.optimizer.eps; }),
+      number(
+          "optimizer.weight_decay", kNotNegative, [](Recipe & r) -> auto& { return r.optimizer.weight_decay; }),
+      number(
+          "optimizer.clip_norm", kNotNegative, [](Recipe & r) -> auto& { return r.optimizer.clip_norm; }),
+      whole(
+          "schedule.warmup_steps", 0, [](Recipe & r) -> auto& { return r.schedule.warmup_steps; }),
+      choice<Decay>(
+          "schedule.decay", {{"cosine", Decay::kCosine}, {"linear", Decay::kLinear}, {"constant", Decay::kConstant}},
+          [](Recipe & r) -> auto& { return r.schedule.decay; }),
+      number(
+          "schedule.min_ratio", kShare, [](Recipe & r) -> auto& { return r.schedule.min_ratio; }),
+      whole(
+          "checkpoint.every", 0, [](Recipe & r) -> auto& { return r.checkpoint.every; }),
+      whole(
+          "checkpoint.keep", 1, [](Recipe & r) -> auto& { return r.checkpoint.keep; }),
+      any_text(
+          "checkpoint.resume", "auto, never or the path of a checkpoint folder",
+          [](Recipe & r) -> auto& { return r.checkpoint.resume; }),
+      whole(
+          "eval.every", 0, [](Recipe & r) -> auto& { return r.eval_every; }),
+      whole(
+          "log.every", 1, [](Recipe & r) -> auto& { return r.log.every; }),
+      truth(
+          "log.tensorboard", [](Recipe & r) -> auto& { return r.log.tensorboard; }),
+  };
+}
+
+std::vector<RecipeKey> make_keys() {
+  std::vector<RecipeKey> keys;
+  for (auto* part : {run_and_model_keys, data_keys, lora_and_train_keys, optimizer_and_later_keys}) {
+    std::ranges::move(part(), std::back_inserter(keys));
+  }
+  return keys;
+}
+
+}  // namespace
+
+std::string describe(const RecipeValue& value) {
+  switch (value.kind) {
+    case RecipeValue::Kind::kScalar:
+      return text('"', value.items.front(), '"');
+    case RecipeValue::Kind::kNothing:
+      return "nothing";
+    case RecipeValue::Kind::kMap:
+      return "a map";
+    case RecipeValue::Kind::kNested:
+      return "a list that holds lists or maps";
+    case RecipeValue::Kind::kList:
+      break;
+  }
+  std::string joined;
+  for (const std::string& item : value.items) joined += (joined.empty() ? "" : ", ") + item;
+  return "[" + joined + "]";
+}
+
+std::string RecipeKey::section() const {
+  const size_t dot = path.find('.');
+  return dot == std::string::npos ? "" : path.substr(0, dot);
+}
+
+std::string RecipeKey::name() const {
+  const size_t dot = path.find('.');
+  return dot == std::string::npos ? path : path.substr(dot + 1);
+}
+
+const std::vector<RecipeKey>& recipe_keys() {
+  static const std::vector<RecipeKey> keys = make_keys();
+  return keys;
+}
+
+const RecipeKey* find_key(const std::string& path) {
+  const auto found = std::ranges::find(recipe_keys(), path, &RecipeKey::path);
+  return found == recipe_keys().end() ? nullptr : &*found;
+}
+
+const std::vector<std::string>& recipe_sections() {
+  static const std::vector<std::string> sections = [] {
+    std::vector<std::string> names;
+    for (const RecipeKey& key : recipe_keys()) {
+      const std::string section = key.section();
+      if (!section.empty() && (names.empty() || names.back() != section)) names.push_back(section);
+    }
+    return names;
+  }();
+  return sections;
+}
+
+std::optional<RecipeValue> printed_value(const RecipeKey& key, const Recipe& recipe) {
+  const bool from_adapter =
+      key.path == "lora.rank" || key.path == "lora.alpha" || key.path == "lora.rslora" || key.path == "lora.targets";
+  if (key.section() == "lora" && !recipe.lora) return std::nullopt;
+  if (from_adapter && !recipe.lora->from.empty()) return std::nullopt;
+  if (key.path == "train.steps" && recipe.train.steps == 0) return std::nullopt;
+  if (key.path == "train.epochs" && recipe.train.epochs == 0.0) return std::nullopt;
+  RecipeValue value = key.get(recipe);
+  const bool empty = value.items.empty() || (value.items.size() == 1 && value.items.front().empty());
+  return empty ? std::nullopt : std::optional(std::move(value));
+}
+
+}  // namespace asterism::cli

@@ -1,0 +1,91 @@
+#include <gtest/gtest.h>
+
+#include "asterism/cli/commands.h"
+#include "asterism/core/error.h"
+#include "asterism/core/file.h"
+#include "asterism/core/log.h"
+#include "tests/support/temporary_folder.h"
+
+namespace asterism::cli {
+namespace {
+
+using testing::error_of;
+using testing::golden;
+using testing::TemporaryFolder;
+
+InitArgs arguments(const std::filesystem::path& out, uint64_t seed) {
+  return {.config = golden("hf/odd_dims/config.json"), .out = out, .seed = seed};
+}
+
+TEST(CmdInit, IsDeterministicInTheSeed) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(run_init(arguments(folder / "a", 1)), 0);
+  EXPECT_EQ(run_init(arguments(folder / "b", 1)), 0);
+  EXPECT_EQ(run_init(arguments(folder / "c", 2)), 0);
+  const std::string weights = read_text(folder / "a" / "model.safetensors");
+  EXPECT_EQ(weights, read_text(folder / "b" / "model.safetensors"));
+  EXPECT_NE(weights, read_text(folder / "c" / "model.safetensors"));
+  EXPECT_TRUE(std::filesystem::exists(folder / "a" / "config.json"));
+  EXPECT_EQ(folder.entries(), (std::set<std::string>{"a", "b", "c"}));
+}
+
+TEST(CmdInit, LayoutsHoldTheSameValues) {
+  const TemporaryFolder folder;
+  InitArgs native = arguments(folder / "native", 1);
+  native.layout = "native";
+  run_init(arguments(folder / "hf", 1));
+  run_init(native);
+  ::testing::internal::CaptureStdout();
+  const int exit_code = run_diff({.a = folder / "hf", .b = folder / "native"});
+  EXPECT_EQ(exit_code, 0) << ::testing::internal::GetCapturedStdout();
+}
+
+TEST(CmdInit, StoresMatricesAsAsked) {
+  const TemporaryFolder folder;
+  InitArgs half = arguments(folder / "bf16", 1);
+  half.storage = "bf16";
+  run_init(arguments(folder / "fp32", 1));
+  run_init(half);
+  const auto size = [&](const char* name) { return std::filesystem::file_size(folder / name / "model.safetensors"); };
+  EXPECT_LT(size("bf16"), size("fp32") * 2 / 3);
+}
+
+TEST(CmdInit, RefusesAnExistingFolderAndLeavesNothing) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder / "out");
+  EXPECT_NE(error_of<InputError>([&] { run_init(arguments(folder / "out", 1)); }).find("exists already"),
+            std::string::npos);
+  InitArgs no_tokenizer = arguments(folder / "new", 1);
+  no_tokenizer.tokenizer = folder / "absent";
+  EXPECT_NE(error_of<InputError>([&] { run_init(no_tokenizer); }).find("absent"), std::string::npos);
+  EXPECT_EQ(folder.entries(), std::set<std::string>{"out"});
+}
+
+TEST(CmdInit, CopiesTheTokenizerThatFits) {
+  const TemporaryFolder folder;
+  const std::string tokenizer = R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []},
+      "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "use_regex": false},
+      "decoder": {"type": "ByteLevel"}})";
+  std::filesystem::create_directory(folder / "tok");
+  folder.write("tok/tokenizer.json", tokenizer);
+  folder.write("tok/tokenizer_config.json", "{}");
+  InitArgs args = arguments(folder / "out", 1);
+  args.tokenizer = folder / "tok";
+  EXPECT_EQ(run_init(args), 0);
+  EXPECT_EQ(read_text(folder / "out" / "tokenizer.json"), tokenizer);
+  EXPECT_EQ(read_text(folder / "out" / "tokenizer_config.json"), "{}");
+}
+
+TEST(CmdInit, RefusesATokenizerWithTooManyTokens) {
+  const TemporaryFolder folder;
+  folder.write("tokenizer.json", R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1000000}, "merges": []},
+      "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "use_regex": false},
+      "decoder": {"type": "ByteLevel"}})");
+  InitArgs args = arguments(folder / "out", 1);
+  args.tokenizer = folder.path();
+  const std::string error = error_of<InputError>([&] { run_init(args); });
+  EXPECT_NE(error.find("1000001 tokens"), std::string::npos) << error;
+}
+
+}  // namespace
+}  // namespace asterism::cli
