@@ -28,7 +28,9 @@ TEST(Mtp, SeesTheNextTokenAndNothingBeyondItOrItsDocument) {
     const at::Tensor gap = (hidden_of(model, changed) - before).abs().amax(1);
     for (int64_t t = 0; t + 1 < j; ++t) EXPECT_LE(gap[t].item<double>(), 1e-12) << t << " sees " << j;
     // The next token is the block's input, except across a border, where the position is never scored.
-    if (j != 9) EXPECT_GT(gap[j - 1].item<double>(), 1e-9) << j;
+    if (j != 9) {
+      EXPECT_GT(gap[j - 1].item<double>(), 1e-9) << j;
+    }
     if (j < 9) {
       EXPECT_LE(gap.slice(0, 9, 16).max().item<double>(), 1e-12) << j;
     } else {

@@ -8,13 +8,13 @@
 namespace asterism::model {
 namespace {
 
-struct Setup {
+struct Fixture {
   Model model = testing::tiny_model(at::kDouble);
   TokenBatch batch = testing::tiny_batch(model.config, {8});
   Projection projection;
   at::Tensor x = testing::random_tensor({8, 32}, "x");
 
-  Setup() {
+  Fixture() {
     projection.weight = at::zeros({5, 32}, at::kDouble);
     projection.lora = ops::LoraPair{testing::random_tensor({2, 32}, "a"), testing::random_tensor({5, 2}, "b"), 1.0};
     projection.lora_dropout = 0.5;
@@ -30,7 +30,7 @@ struct Setup {
 };
 
 TEST(Project, DropoutIsNamedBySeedStepLayerAndTarget) {
-  const Setup setup;
+  const Fixture setup;
   const at::Tensor base = setup.run(1, 2, 3, ProjectionId::kQueryA);
   EXPECT_TRUE(at::equal(base, setup.run(1, 2, 3, ProjectionId::kQueryA)));
   EXPECT_FALSE(at::equal(base, setup.run(9, 2, 3, ProjectionId::kQueryA)));
@@ -40,7 +40,7 @@ TEST(Project, DropoutIsNamedBySeedStepLayerAndTarget) {
 }
 
 TEST(Project, DropoutIsOffOutsideTraining) {
-  const Setup setup;
+  const Fixture setup;
   const at::Tensor exact = setup.x.matmul(setup.projection.lora->a_RK.t()).matmul(setup.projection.lora->b_NR.t());
   EXPECT_LE(testing::relative_difference(setup.run(1, 2, 3, ProjectionId::kQueryA, false), exact), 1e-12);
   EXPECT_GT(testing::relative_difference(setup.run(1, 2, 3, ProjectionId::kQueryA), exact), 1e-3);

@@ -9,6 +9,7 @@
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 namespace asterism::testing {
 
@@ -31,7 +32,7 @@ class TemporaryFolder {
   std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
 
   /// Writes `content` to the file `name` and returns its path.
-  std::filesystem::path write(const std::string& name, const std::string& content) const {
+  std::filesystem::path write(const std::string& name, std::string_view content) const {
     std::ofstream(path_ / name, std::ios::binary) << content;
     return path_ / name;
   }

@@ -17,7 +17,7 @@ std::string error_of(const checkpoint::TrainState& state, AdamW& optimizer, cons
   return "";
 }
 
-struct Setup {
+struct Fixture {
   model::Model model = testing::tiny_model(at::kFloat);
   AdamW optimizer{full_parameters(model, {}), {}};
   nlohmann::ordered_json identity = {{"seed", 1}};
@@ -25,14 +25,14 @@ struct Setup {
 
 TEST(TrainState, HasMomentsOfEveryParameterAlsoOfUnusedOnes) {
   // TC13: nothing had a gradient yet; the state is complete, with zeros, and loads.
-  Setup setup;
+  Fixture setup;
   const auto state = capture_state(3, setup.optimizer, setup.identity);
   EXPECT_EQ(state.tensors.size(), 3 * setup.optimizer.parameters().size());
   EXPECT_EQ(error_of(state, setup.optimizer, setup.identity), "");
 }
 
 TEST(TrainState, RestoresWeightsMomentsAndCounters) {
-  Setup setup, other;
+  Fixture setup, other;
   {
     const at::NoGradGuard no_grad;
     setup.optimizer.parameters()[2].value.fill_(7.0f);
@@ -47,7 +47,7 @@ TEST(TrainState, RestoresWeightsMomentsAndCounters) {
 }
 
 TEST(TrainState, NamesWhatDoesNotFit) {
-  Setup setup;
+  Fixture setup;
   const auto good = capture_state(3, setup.optimizer, setup.identity);
   auto state = good;
   state.tensors.erase(state.tensors.begin());

@@ -57,6 +57,7 @@ std::vector<train::Parameter> prepare_parameters(train::Recipe& recipe, model::M
     const double dropout = recipe.lora->config.dropout;
     recipe.lora->config = stored.lora;
     recipe.lora->config.dropout = dropout;
+    model::set_lora_dropout(model.config, model.weights, dropout);
     paths = stored.paths;
   } else {
     paths = model::attach_lora(model.config, model.weights, recipe.lora->config, recipe.seed);

@@ -111,16 +111,21 @@ std::vector<std::string> attach_lora(const Config& config, Weights& weights, con
     const std::string path = projection_path(spec.name);
     if (next == paths.size() || paths[next] != path) return;
     ++next;
-    const bool parameter = adapted_as_parameter(path);
     const auto type = projection.weight.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
     const LoraShapes shapes = lora_shapes(spec, lora.rank);
     at::Tensor a = at::empty(shapes.a, at::kFloat);
     const double bound = 1.0 / std::sqrt(static_cast<double>(shapes.a.back()));
     fill_uniform(RandomStream(seed, "lora_a:" + path), a.data_ptr<float>(), a.numel(), -bound, bound);
     projection.lora = ops::LoraPair{a.to(type), at::zeros(shapes.b, type), lora.scale()};
-    projection.lora_dropout = parameter ? 0.0 : lora.dropout;
   });
+  set_lora_dropout(config, weights, lora.dropout);
   return paths;
+}
+
+void set_lora_dropout(const Config& config, Weights& weights, double dropout) {
+  for_each_projection(config, weights, [dropout](const TensorSpec& spec, Projection& projection) {
+    if (projection.lora) projection.lora_dropout = adapted_as_parameter(projection_path(spec.name)) ? 0.0 : dropout;
+  });
 }
 
 at::Tensor merged_weight(const Projection& projection) {

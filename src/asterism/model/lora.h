@@ -34,6 +34,9 @@ std::vector<std::string> match_targets(const Config& config, const std::vector<s
 /// fp32 (fp64 when the weights are). Values are a function of (seed, path) alone. Returns the adapted paths.
 std::vector<std::string> attach_lora(const Config& config, Weights& weights, const LoraConfig& lora, uint64_t seed);
 
+/// Dropout of the attached pairs for training: on plain linear targets; the others keep none (adapted_as_parameter).
+void set_lora_dropout(const Config& config, Weights& weights, double dropout);
+
 /// Shapes of the pair of one projection in PEFT's layout.
 struct LoraShapes {
   std::vector<int64_t> a, b;
