@@ -45,7 +45,9 @@ TEST(FullParameters, BecomeFp32MastersThatTheModelUses) {
   const auto parameters = full_parameters(model, {});
   EXPECT_EQ(model.weights.lm_head.scalar_type(), at::kFloat);
   for (const Parameter& parameter : parameters) {
-    if (parameter.name == "lm_head.weight") EXPECT_TRUE(parameter.value.is_same(model.weights.lm_head));
+    if (parameter.name == "lm_head.weight") {
+      EXPECT_TRUE(parameter.value.is_same(model.weights.lm_head));
+    }
   }
 }
 
