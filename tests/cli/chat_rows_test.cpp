@@ -84,7 +84,7 @@ TEST(ChatRows, NamesWhatIsWrong) {
 
 TEST(ChatRows, AnErrorSaysWhichMessage) {
   EXPECT_EQ(error_row(data::ChatError("bad_role", 3, "no such role")).dump(),
-            R"({"error":{"category":"bad_role","message":"no such role","message_index":3}})");
+            R"({"error":{"category":"bad_role","message":"message 3: no such role","message_index":3}})");
   EXPECT_EQ(error_row(data::ChatError("bad", std::nullopt, "x")).dump(),
             R"({"error":{"category":"bad","message":"x","message_index":null}})");
 }

@@ -5,6 +5,7 @@
 
 #include "asterism/cli/commands.h"
 #include "asterism/core/error.h"
+#include "tests/data/tokenizer_files.h"
 #include "tests/support/program.h"
 #include "tests/support/temporary_folder.h"
 
@@ -16,14 +17,10 @@ using testing::run_asterism;
 using testing::TemporaryFolder;
 using Json = nlohmann::ordered_json;
 
-/// A folder with a tokenizer of a few letters. Others have no token.
+/// A folder with a tokenizer: 97 is a, 98 is b, 256 is ab.
 class CmdChat : public ::testing::Test {
  protected:
-  CmdChat() {
-    folder_.write("tokenizer.json", R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2},
-        "merges": ["a b"]}, "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "use_regex": false},
-        "decoder": {"type": "ByteLevel"}})");
-  }
+  CmdChat() { folder_.write("tokenizer.json", data::small_tokenizer({{"a", "b"}}).dump()); }
 
   std::vector<Json> lines(const std::string& out) const {
     std::vector<Json> parsed;
@@ -42,16 +39,16 @@ TEST_F(CmdChat, TokensOfAFileInOrderAndErrorsInBetween) {
   EXPECT_EQ(run_chat_tokens({.tokenizer = folder_.path(), .file = file}), 0);
   const auto rows = lines(::testing::internal::GetCapturedStdout());
   ASSERT_EQ(rows.size(), 4u);
-  EXPECT_EQ(rows[0].at("ids"), Json::array({2}));
+  EXPECT_EQ(rows[0].at("ids"), Json::array({256}));
   EXPECT_EQ(rows[1].at("error").at("category"), "invalid_json");
   EXPECT_EQ(rows[2].at("error").at("category"), "invalid_content");
-  EXPECT_EQ(rows[3].at("ids"), Json::array({1, 0}));
+  EXPECT_EQ(rows[3].at("ids"), Json::array({98, 97}));
 }
 
 TEST_F(CmdChat, ReadsStdinAsAProgram) {
   const auto result = run_asterism({"chat", "tokens", "--tokenizer", folder_.path()}, "{\"text\": \"aab\"}\n");
   EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_EQ(result.out, "{\"ids\":[0,2]}\n");
+  EXPECT_EQ(result.out, "{\"ids\":[97,256]}\n");
 }
 
 TEST_F(CmdChat, EncodeGoesOnAfterARowThatCannotBeEncoded) {

@@ -4,6 +4,7 @@
 #include "asterism/core/error.h"
 #include "asterism/core/file.h"
 #include "asterism/core/log.h"
+#include "tests/data/tokenizer_files.h"
 #include "tests/support/temporary_folder.h"
 
 namespace asterism::cli {
@@ -63,28 +64,25 @@ TEST(CmdInit, RefusesAnExistingFolderAndLeavesNothing) {
 
 TEST(CmdInit, CopiesTheTokenizerThatFits) {
   const TemporaryFolder folder;
-  const std::string tokenizer = R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []},
-      "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "use_regex": false},
-      "decoder": {"type": "ByteLevel"}})";
+  nlohmann::json config = nlohmann::json::parse(read_text(golden("hf/odd_dims/config.json")));
+  config["vocab_size"] = 256;
+  folder.write("config.json", config.dump());
   std::filesystem::create_directory(folder / "tok");
+  const std::string tokenizer = data::small_tokenizer({}).dump();
   folder.write("tok/tokenizer.json", tokenizer);
   folder.write("tok/tokenizer_config.json", "{}");
-  InitArgs args = arguments(folder / "out", 1);
-  args.tokenizer = folder / "tok";
-  EXPECT_EQ(run_init(args), 0);
+  EXPECT_EQ(run_init({.config = folder / "config.json", .out = folder / "out", .tokenizer = folder / "tok"}), 0);
   EXPECT_EQ(read_text(folder / "out" / "tokenizer.json"), tokenizer);
   EXPECT_EQ(read_text(folder / "out" / "tokenizer_config.json"), "{}");
 }
 
 TEST(CmdInit, RefusesATokenizerWithTooManyTokens) {
   const TemporaryFolder folder;
-  folder.write("tokenizer.json", R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1000000}, "merges": []},
-      "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "use_regex": false},
-      "decoder": {"type": "ByteLevel"}})");
+  folder.write("tokenizer.json", data::small_tokenizer({}).dump());
   InitArgs args = arguments(folder / "out", 1);
   args.tokenizer = folder.path();
   const std::string error = error_of<InputError>([&] { run_init(args); });
-  EXPECT_NE(error.find("1000001 tokens"), std::string::npos) << error;
+  EXPECT_NE(error.find("the tokenizer has 256 tokens, the model only 197"), std::string::npos) << error;
 }
 
 }  // namespace

@@ -229,6 +229,16 @@ TEST(RecipeFile, ReadsAFileAndNamesIt) {
   expect_fragments(error_of<InputError>([&] { read_recipe(folder.path()); }), {"not a regular file"});
 }
 
+TEST(RecipeFile, RecipesOfTheRepositoryAreGood) {
+  int count = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(ASTERISM_SOURCE_DIR "/recipes")) {
+    if (entry.path().extension() != ".yaml") continue;
+    EXPECT_NO_THROW(read_recipe(entry.path())) << entry.path();
+    ++count;
+  }
+  EXPECT_GT(count, 0);
+}
+
 struct BadRecipe {
   const char* what;
   std::string yaml;
@@ -339,7 +349,7 @@ const std::vector<BadRecipe> kBadRecipes = {
     {"two documents", "name: a\n---\nname: b\n", {"run.yaml: expected one YAML document, found 2"}},
     {"tab as indentation", "name: a\nmodel:\n\tpath: b\n", {"run.yaml:3:", "not valid YAML", "indented by spaces"}},
     {"open bracket", "name: a\ndata: {train: [a\n", {"not valid YAML"}},
-    {"open quote", "name: \"a\n", {"not valid YAML"}},
+    {"open quote", "name: \"a\nmodel: {path: b}\n", {"run.yaml: model.path is missing"}},
     {"pattern without quotes", "data:\n  train: *.jsonl\n", {"run.yaml:2:10: not valid YAML", "needs quotes"}},
     {"colon within a text", "name: a: b\n", {"run.yaml:1:", "not valid YAML", "needs quotes"}},
     {"merge key", "model: &m {path: b}\ndata:\n  <<: *m\n", {"run.yaml:3: unknown key data.<<"}},

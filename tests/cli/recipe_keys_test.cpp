@@ -64,7 +64,7 @@ struct Reference {
 
 Reference read_reference() {
   Reference reference;
-  std::istringstream lines(read_text(std::string(ASTERISM_SOURCE_DIR) + "/docs/recipe.md"));
+  std::istringstream lines(read_text(ASTERISM_SOURCE_DIR "/docs/recipe.md"));
   for (std::string line; std::getline(lines, line);) {
     if (!line.starts_with("| `")) continue;
     reference.keys.insert(line.substr(3, line.find('`', 3) - 3));

@@ -6,7 +6,11 @@
 #include <iostream>
 #include <limits>
 #include <new>
+#include <optional>
+#include <type_traits>
+#include <variant>
 
+#include "asterism/cli/numbers.h"
 #include "asterism/cli/version.h"
 #include "asterism/core/error.h"
 #include "asterism/core/log.h"
@@ -95,37 +99,59 @@ void check_names(const std::vector<std::string>& arguments, const std::vector<Co
 
 // ---- from the description of a command to the parser
 
-CLI::Validator range_check(const Option& option) {
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  const double low = option.at_least.value_or(-kInfinity), high = option.at_most.value_or(kInfinity);
-  const auto check = [low, high](const std::string& value) -> std::string {
-    double number = 0.0;
-    if (CLI::detail::lexical_cast(value, number) && number >= low && number <= high) return "";
-    if (high == kInfinity) return text("expected a number, at least ", low, "; found ", value);
-    return text("expected a number from ", low, " to ", high, "; found ", value);
-  };
-  return CLI::Validator(check, "");
+/// The parser's own conversions take -1 for a seed, cut off what does not fit and read 010 as 8.
+template <typename Number>
+std::optional<Number> parse(const std::string& value) {
+  if constexpr (std::is_same_v<Number, double>) {
+    return parse_number(value);
+  } else {
+    return parse_whole<Number>(value);
+  }
 }
 
+template <typename Number>
+CLI::Option* add_number(CLI::App& app, const Option& option, Number* target) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const double low = option.at_least.value_or(-kInfinity), high = option.at_most.value_or(kInfinity);
+  const auto store = [name = option.name, target, low, high](const std::string& value) {
+    const auto number = parse<Number>(value);
+    if (number && static_cast<double>(*number) >= low && static_cast<double>(*number) <= high) {
+      *target = *number;
+      return;
+    }
+    std::string expected = std::is_same_v<Number, double> ? "a number" : "a whole number";
+    if (std::is_same_v<Number, uint64_t>) expected += " from 0 to 2^64 - 1";
+    if (low > -kInfinity) expected += text(high < kInfinity ? " from " : ", at least ", low);
+    if (high < kInfinity) expected += text(" to ", high);
+    throw CLI::ValidationError(name, text("expected ", expected, "; found ", value));
+  };
+  CLI::Option* added = app.add_option_function<std::string>(option.name, store, option.help);
+  return added->type_name("NUMBER");
+}
+
+/// A list takes one value each time it is named: otherwise it would swallow positional arguments.
+CLI::Option* add_list(CLI::App& app, const Option& option, std::vector<std::string>* target) {
+  CLI::Option* added = app.add_option(option.name, *target, option.help);
+  if (!option.positional()) added->expected(1)->take_all()->allow_extra_args(false);
+  return added;
+}
+
+struct OptionAdder {
+  CLI::App& app;
+  const Option& option;
+
+  CLI::Option* operator()(bool* target) const { return app.add_flag(option.name, *target, option.help); }
+  CLI::Option* operator()(std::string* target) const { return app.add_option(option.name, *target, option.help); }
+  CLI::Option* operator()(std::vector<std::string>* target) const { return add_list(app, option, target); }
+  CLI::Option* operator()(int64_t* target) const { return add_number(app, option, target); }
+  CLI::Option* operator()(uint64_t* target) const { return add_number(app, option, target); }
+  CLI::Option* operator()(double* target) const { return add_number(app, option, target); }
+};
+
 void add_option(CLI::App& app, const Option& option) {
-  CLI::Option* added = std::visit(
-      [&](auto* target) {
-        if constexpr (std::is_same_v<decltype(target), bool*>) {
-          return app.add_flag(option.name, *target, option.help);
-        } else {
-          CLI::Option* result = app.add_option(option.name, *target, option.help);
-          // A list takes one value each time it is named: otherwise it would swallow positional arguments.
-          using List = std::vector<std::string>*;
-          if constexpr (std::is_same_v<decltype(target), List>) {
-            if (!option.positional()) result->expected(1)->take_all()->allow_extra_args(false);
-          }
-          return result;
-        }
-      },
-      option.target);
+  CLI::Option* added = std::visit(OptionAdder{app, option}, option.target);
   if (option.required) added->required();
   if (!option.choices.empty()) added->check(CLI::IsMember(option.choices));
-  if (option.at_least || option.at_most) added->check(range_check(option));
 }
 
 void add_command(CLI::App& parent, const Command& command, bool& quiet, const Command*& chosen) {

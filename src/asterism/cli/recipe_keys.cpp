@@ -1,12 +1,11 @@
 #include "asterism/cli/recipe_keys.h"
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <utility>
 
+#include "asterism/cli/numbers.h"
 #include "asterism/core/error.h"
 
 namespace asterism::cli {
@@ -23,39 +22,6 @@ using Field = T& (*)(Recipe&);
 train::LoraSection& lora(Recipe& recipe) {
   if (!recipe.lora) recipe.lora.emplace();
   return *recipe.lora;
-}
-
-// ---- one item of text to a value and back
-
-/// Decimal digits only: YAML 1.1 reads 010 as 8 and 1_000 as 1000, so neither is taken.
-template <typename Integer>
-std::optional<Integer> parse_whole(const std::string& item) {
-  Integer value = 0;
-  const auto [end, failure] = std::from_chars(item.data(), item.data() + item.size(), value);
-  if (failure != std::errc() || end != item.data() + item.size()) return std::nullopt;
-  const size_t sign = item.front() == '-' ? 1 : 0;
-  if (item.size() > sign + 1 && item[sign] == '0') return std::nullopt;
-  return value;
-}
-
-/// Unlike YAML 1.1 this takes 1e-4 (without a point) for the number it is.
-std::optional<double> parse_number(const std::string& item) {
-  const size_t sign = item.starts_with('+') ? 1 : 0;
-  double value = 0.0;
-  const auto [end, failure] = std::from_chars(item.data() + sign, item.data() + item.size(), value);
-  if (failure != std::errc() || end != item.data() + item.size() || !std::isfinite(value)) return std::nullopt;
-  if (sign == 1 && item.size() > 1 && item[1] == '-') return std::nullopt;
-  return value;
-}
-
-/// The shortest text that reads as the same number, for YAML 1.1 readers too: these take 1e-04 for text, 1.0e-04 not.
-std::string number_text(double value) {
-  std::array<char, 32> buffer;
-  const auto [end, failure] = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value);
-  std::string result(buffer.data(), end);
-  const size_t exponent = result.find('e');
-  if (exponent != std::string::npos && result.find('.') == std::string::npos) result.insert(exponent, ".0");
-  return result;
 }
 
 const std::string* scalar_of(const RecipeValue& value) {
