@@ -154,8 +154,8 @@ TEST(CommandLine, EveryKindOfFailureHasItsExitCode) {
 // ---- the built executable
 
 TEST(CommandLineProgram, HelpShowsAnExampleForEveryCommand) {
-  for (const std::vector<std::string>& words :
-       std::vector<std::vector<std::string>>{{"init"}, {"diff"}, {"chat", "encode"}, {"chat", "tokens"}}) {
+  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+           {"init"}, {"train"}, {"eval"}, {"generate"}, {"diff"}, {"chat", "encode"}, {"chat", "tokens"}}) {
     std::vector<std::string> arguments = words;
     arguments.push_back("--help");
     const ProgramResult result = run_asterism(arguments);
@@ -166,7 +166,8 @@ TEST(CommandLineProgram, HelpShowsAnExampleForEveryCommand) {
   }
   const ProgramResult all = run_asterism({"--help"});
   EXPECT_EQ(all.exit_code, 0);
-  for (const char* name : {"init", "diff", "chat"}) EXPECT_NE(all.out.find(name), std::string::npos) << all.out;
+  for (const char* name : {"init", "train", "eval", "generate", "diff", "chat"})
+    EXPECT_NE(all.out.find(name), std::string::npos) << all.out;
 }
 
 TEST(CommandLineProgram, VersionNamesWhatItWasBuiltOf) {

@@ -16,7 +16,9 @@ void collect(const Command& command, const std::string& parent, std::vector<std:
 
 std::vector<std::pair<std::string, Command>> all_commands() {
   std::vector<std::pair<std::string, Command>> found;
-  for (const Command& command : {init_command(), diff_command(), chat_command()}) collect(command, "", found);
+  for (const Command& command :
+       {init_command(), train_command(), eval_command(), generate_command(), diff_command(), chat_command()})
+    collect(command, "", found);
   return found;
 }
 
