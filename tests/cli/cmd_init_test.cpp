@@ -38,7 +38,8 @@ TEST(CmdInit, LayoutsHoldTheSameValues) {
   run_init(native);
   ::testing::internal::CaptureStdout();
   const int exit_code = run_diff({.a = folder / "hf", .b = folder / "native"});
-  EXPECT_EQ(exit_code, 0) << ::testing::internal::GetCapturedStdout();
+  const std::string out = ::testing::internal::GetCapturedStdout();
+  EXPECT_EQ(exit_code, 0) << out;
 }
 
 TEST(CmdInit, StoresMatricesAsAsked) {

@@ -98,7 +98,7 @@ TEST(CommandLine, WrongUsageIsNamedAndNothingRuns) {
       {{"group"}, {"which command", "inner", "asterism group --help"}},
       {{"group", "iner"}, {"unknown command iner", "did you mean inner?"}},
       {{"make", "x", "--cuont", "3"}, {"unknown option --cuont", "did you mean --count?", "asterism make --help"}},
-      {{"make", "--sede=3"}, {"unknown option --sede", "did you mean --seed?"}},
+      {{"make", "--seeed=3"}, {"unknown option --seeed", "did you mean --seed?"}},
       {{"make"}, {"FILE is required", "asterism make --help"}},
       {{"make", "x", "y"}, {"y", "asterism make --help"}},
       {{"make", "x", "--mode", "c"}, {"--mode", "c"}},
