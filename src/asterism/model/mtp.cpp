@@ -6,12 +6,26 @@
 
 namespace asterism::model {
 
+namespace {
+
+// The id after each token; the last one of a document, whose prediction is never scored, takes the document's first, so
+// that nothing at all depends on another document.
+at::Tensor next_ids(const TokenBatch& batch) {
+  at::Tensor next_T = at::empty_like(batch.id_T);
+  for (int64_t d = 0; d < batch.documents.num_documents(); ++d) {
+    const int64_t begin = batch.documents.offsets[d], end = batch.documents.offsets[d + 1];
+    next_T.slice(0, begin, end).copy_(at::roll(batch.id_T.slice(0, begin, end), -1));
+  }
+  return next_T;
+}
+
+}  // namespace
+
 at::Tensor mtp_hidden(const Model& model, const at::Tensor& trunk_TND,
                       const std::shared_ptr<const StreamContext>& context, Recompute recompute, LossSums& sums) {
   const Config& config = model.config;
   const MtpWeights& w = model.weights.mtp.at(0);
-  const at::Tensor next_T = at::roll(context->batch.id_T, -1);
-  const at::Tensor embed_TD = at::embedding(model.weights.embed, next_T).to(context->options.compute);
+  const at::Tensor embed_TD = at::embedding(model.weights.embed, next_ids(context->batch)).to(context->options.compute);
   const at::Tensor e_TD =
       ops::linear(ops::rms_norm(embed_TD, w.enorm, config.rms_norm_eps), w.e_proj.weight);
   const at::Tensor normed_TND = ops::rms_norm(trunk_TND, w.hnorm, config.rms_norm_eps);

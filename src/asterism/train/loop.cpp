@@ -41,15 +41,6 @@ StepSettings step_settings(const LoopInputs& inputs) {
   return settings;
 }
 
-// Every metric but the step itself.
-TensorBoardWriter::Scalars scalars_of(const Json& row) {
-  TensorBoardWriter::Scalars scalars;
-  for (const auto& [key, value] : row.items()) {
-    if (key != "step") scalars.emplace_back(key, value.get<double>());
-  }
-  return scalars;
-}
-
 // One run's moving parts, so that the loop below reads as a list of what a step does.
 class Loop {
  public:
@@ -65,8 +56,8 @@ class Loop {
     const int64_t done = resume();
     summary_.first_step = summary_.last_step = done;
     MetricsFile metrics(inputs_.folder.metrics_file(), done);
-    std::optional<TensorBoardWriter> board;
-    if (recipe_.log.tensorboard) board.emplace(inputs_.folder.tensorboard_folder(), done + 1);
+    std::optional<TensorboardWriter> board;
+    if (recipe_.log.tensorboard) board.emplace(inputs_.folder.tensorboard_folder(), done);
     if (done == 0) summary_.eval_loss_before = evaluation_loss();
     Progress progress({.label = "train", .unit = "steps", .total = inputs_.steps, .first = done});
     const auto start = Clock::now();
@@ -81,7 +72,7 @@ class Loop {
       }
       if (last || evaluate_now || (step + 1) % recipe_.log.every == 0) {
         metrics.append(row);
-        if (board) board->write(step + 1, scalars_of(row));
+        if (board) board->add(step + 1, row);
       }
       progress.update(step + 1, text("loss ", row["loss"].get<double>()));
       summary_.last_step = step + 1;

@@ -20,8 +20,8 @@ struct LoopInputs {
   const RunFolder& folder;
   int64_t steps = 0;                  // of the whole run
   at::ScalarType compute = at::kFloat;
-  std::function<bool()> stop_requested;      // asked between steps; the run then saves and ends
-  std::function<void(const std::filesystem::path&)> write_adapter;  // with every checkpoint; empty without LoRA
+  std::function<bool()> stop_requested = {};      // asked between steps; the run then saves and ends
+  std::function<void(const std::filesystem::path&)> write_adapter = {};  // with every checkpoint; empty without LoRA
 };
 
 struct LoopSummary {
