@@ -9,6 +9,15 @@ target_precompile_headers(asterism_pch PRIVATE
   <ATen/ATen.h> <torch/csrc/autograd/custom_function.h> <nlohmann/json.hpp>)
 
 # NO_TORCH: sources that include no torch header compile in a second without the precompiled header.
+# Most of a source's compile time is spent on templates that torch's headers instantiate at its end, and a precompiled
+# header does not spare that: sources of one target are compiled in batches. Names in their unnamed namespaces must
+# therefore differ within a target; the presets dev and asan compile every source by itself.
+function(asterism_unity target)
+  if(ASTERISM_UNITY)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
+  endif()
+endfunction()
+
 # asterism_library(NAME ops SRCS ... DEPS core ... [LIBS ...] [NO_TORCH])
 # DEPS are layers below; the list is the architecture and tools/check compares it with the includes.
 function(asterism_library)
@@ -22,6 +31,7 @@ function(asterism_library)
   if(NOT ARG_NO_TORCH)
     target_link_libraries(${target} PUBLIC asterism_torch)
     target_precompile_headers(${target} REUSE_FROM asterism_pch)
+    asterism_unity(${target})
   endif()
 endfunction()
 
@@ -43,6 +53,7 @@ function(asterism_test)
   target_link_libraries(${target} PRIVATE ${ARG_DEPS} asterism_torch nlohmann_json::nlohmann_json GTest::gtest_main)
   target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}")
   target_precompile_headers(${target} REUSE_FROM asterism_pch)
+  asterism_unity(${target})
   target_compile_definitions(${target} PRIVATE ASTERISM_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
                                                ASTERISM_BINARY_DIR="${PROJECT_BINARY_DIR}")
   add_test(NAME ${ARG_NAME} COMMAND ${target})

@@ -24,8 +24,8 @@ constexpr std::string_view kInner = ".base_layer", kWeight = ".weight";
 
 const char* const kNoMatrix = "tensors that match no matrix of the model";
 const char* const kNoPartner = "tensors without their partner";
-const char* const kShape = "tensors of the wrong shape";
-const char* const kDtype = "tensors that are not floating point";
+const char* const kPairShape = "tensors of the wrong shape";
+const char* const kPairDtype = "tensors that are not floating point";
 
 std::string_view without_end(std::string_view name, std::string_view end) {
   return name.substr(0, name.size() - end.size());
@@ -101,9 +101,9 @@ class AdapterBinder {
 
   void check(const std::string& name, const std::vector<int64_t>& shape) {
     const TensorInfo& info = source_.info(name);
-    if (!c10::isFloatingType(info.dtype)) problems_.add(kDtype, name + " " + safetensors_dtype_name(info.dtype));
+    if (!c10::isFloatingType(info.dtype)) problems_.add(kPairDtype, name + " " + safetensors_dtype_name(info.dtype));
     if (info.shape == shape) return;
-    problems_.add(kShape, text(name, ": expected ", at::IntArrayRef(shape), " with r = ", adapter_.lora.rank,
+    problems_.add(kPairShape, text(name, ": expected ", at::IntArrayRef(shape), " with r = ", adapter_.lora.rank,
                                ", found ", at::IntArrayRef(info.shape)));
   }
 
