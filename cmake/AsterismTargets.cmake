@@ -8,7 +8,6 @@ target_precompile_headers(asterism_pch PRIVATE
   <algorithm> <cmath> <cstdint> <functional> <map> <memory> <optional> <string> <vector>
   <ATen/ATen.h> <torch/csrc/autograd/custom_function.h> <nlohmann/json.hpp>)
 
-# NO_TORCH: sources that include no torch header compile in a second without the precompiled header.
 # Most of a source's compile time is spent on templates that torch's headers instantiate at its end, and a precompiled
 # header does not spare that: sources of one target are compiled in batches. Names in their unnamed namespaces must
 # therefore differ within a target; the presets dev and asan compile every source by itself.
@@ -19,6 +18,7 @@ function(asterism_unity target)
 endfunction()
 
 # asterism_library(NAME ops SRCS ... DEPS core ... [LIBS ...] [NO_TORCH])
+# NO_TORCH: sources that include no torch header compile in a second without the precompiled header.
 # DEPS are layers below; the list is the architecture and tools/check compares it with the includes.
 function(asterism_library)
   cmake_parse_arguments(ARG "NO_TORCH" "NAME" "SRCS;DEPS;LIBS" ${ARGN})
@@ -44,16 +44,19 @@ function(asterism_program)
   target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPS})
 endfunction()
 
-# asterism_test(NAME ops SRCS ... DEPS ops ...): one executable and one ctest entry per module.
+# asterism_test(NAME ops SRCS ... DEPS ops ... [NO_TORCH]): one executable and one ctest entry per module.
 function(asterism_test)
-  cmake_parse_arguments(ARG "" "NAME" "SRCS;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "NO_TORCH" "NAME" "SRCS;DEPS" ${ARGN})
   set(target ${ARG_NAME}_test)
   add_executable(${target} ${ARG_SRCS})
   list(TRANSFORM ARG_DEPS PREPEND asterism_)
-  target_link_libraries(${target} PRIVATE ${ARG_DEPS} asterism_torch nlohmann_json::nlohmann_json GTest::gtest_main)
+  target_link_libraries(${target} PRIVATE ${ARG_DEPS} nlohmann_json::nlohmann_json GTest::gtest_main)
   target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}")
-  target_precompile_headers(${target} REUSE_FROM asterism_pch)
-  asterism_unity(${target})
+  if(NOT ARG_NO_TORCH)
+    target_link_libraries(${target} PRIVATE asterism_torch)
+    target_precompile_headers(${target} REUSE_FROM asterism_pch)
+    asterism_unity(${target})
+  endif()
   target_compile_definitions(${target} PRIVATE ASTERISM_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
                                                ASTERISM_BINARY_DIR="${PROJECT_BINARY_DIR}")
   add_test(NAME ${ARG_NAME} COMMAND ${target})

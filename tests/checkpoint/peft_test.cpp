@@ -27,7 +27,7 @@ model::Config all_paths() {
   return model::read_config(golden("hf/all_paths/config.json"));
 }
 
-bool mentions(const std::string& message, const std::string& part) {
+bool says(const std::string& message, const std::string& part) {
   return message.find(part) != std::string::npos;
 }
 
@@ -222,12 +222,12 @@ TEST(Peft, TensorsThatFitNoMatrixAreListed) {
   stored.tensors[good + ".lora_B.weight"] = at::zeros({32, 5});
   stored.tensors.erase(kRoot + "model.layers.1.self_attn.q_b_proj.lora_B.weight");
   const std::string message = stored.error();
-  EXPECT_TRUE(mentions(message, "4 tensors that match no matrix")) << message;
-  EXPECT_TRUE(mentions(message, "layers.7.self_attn.q_a_proj.lora_A.weight")) << message;
-  EXPECT_TRUE(mentions(message, "lm_head.lora_A.weight")) << message;
-  EXPECT_TRUE(mentions(message, "lora_magnitude_vector")) << message;
-  EXPECT_TRUE(mentions(message, "q_a_proj.lora_B.weight: expected [32, 4] with r = 4, found [32, 5]")) << message;
-  EXPECT_TRUE(mentions(message, "1 tensors without their partner")) << message;
+  EXPECT_TRUE(says(message, "4 tensors that match no matrix")) << message;
+  EXPECT_TRUE(says(message, "layers.7.self_attn.q_a_proj.lora_A.weight")) << message;
+  EXPECT_TRUE(says(message, "lm_head.lora_A.weight")) << message;
+  EXPECT_TRUE(says(message, "lora_magnitude_vector")) << message;
+  EXPECT_TRUE(says(message, "q_a_proj.lora_B.weight: expected [32, 4] with r = 4, found [32, 5]")) << message;
+  EXPECT_TRUE(says(message, "1 tensors without their partner")) << message;
 }
 
 TEST(Peft, ExpertTensorsThatTheConfigurationDoesNotExplainAreRefused) {
@@ -236,14 +236,14 @@ TEST(Peft, ExpertTensorsThatTheConfigurationDoesNotExplainAreRefused) {
     stored.config["target_parameters"] = parameters;
     stored.tensors.erase(kRoot + "model.layers.0.mlp.experts.base_layer.lora_A.weight");
     stored.tensors.erase(kRoot + "model.layers.0.mlp.experts.base_layer.lora_B.weight");
-    EXPECT_TRUE(mentions(stored.error(), "model.layers.0.mlp.experts.lora_A.weight"));
+    EXPECT_TRUE(says(stored.error(), "model.layers.0.mlp.experts.lora_A.weight"));
   }
 }
 
 TEST(Peft, ARankThatTheTensorsDoNotHaveIsRefused) {
   Stored stored;
   stored.config["r"] = 8;
-  EXPECT_TRUE(mentions(stored.error(), "100 tensors of the wrong shape"));
+  EXPECT_TRUE(says(stored.error(), "100 tensors of the wrong shape"));
 }
 
 TEST(Peft, FeaturesThatChangeTheResultAreRefusedByName) {
@@ -272,7 +272,7 @@ TEST(Peft, FeaturesThatChangeTheResultAreRefusedByName) {
   for (const auto& [key, value] : features) {
     Stored stored;
     stored.config[key] = value;
-    EXPECT_TRUE(mentions(stored.error(), "adapter_config.json: " + key + ":")) << key << " " << value;
+    EXPECT_TRUE(says(stored.error(), "adapter_config.json: " + key + ":")) << key << " " << value;
   }
 }
 

@@ -12,13 +12,10 @@ namespace {
 
 using testing::Inputs;
 using testing::Outputs;
+using testing::random_leaf;
 using testing::random_tensor;
 
 constexpr int64_t kVocab = 37;
-
-at::Tensor trained(at::IntArrayRef shape, const char* name) {
-  return random_tensor(shape, name).requires_grad_(true);
-}
 
 at::Tensor some_targets() {
   return at::tensor({3, -100, 36, 0, -100, 7, 7}, at::kLong);
@@ -35,7 +32,7 @@ at::Tensor composition(const at::Tensor& h, const at::Tensor& w, const at::Tenso
 
 TEST(LinearCrossEntropy, EqualsTheCompositionWithIgnoredRowsAndWeights) {
   for (const bool weighted : {false, true}) {
-    const at::Tensor h = trained({7, 5}, "h"), w = trained({kVocab, 5}, "w");
+    const at::Tensor h = random_leaf({7, 5}, "h"), w = random_leaf({kVocab, 5}, "w");
     const at::Tensor weight = weighted ? some_weights() : at::ones({7}, at::kDouble);
     const at::Tensor expected = composition(h, w, some_targets(), weight);
     const at::Tensor loss = linear_cross_entropy(h, w, some_targets(), weighted ? weight : at::Tensor());
@@ -51,19 +48,19 @@ TEST(LinearCrossEntropy, GradientsMatchFiniteDifferences) {
   const auto loss = [](const Inputs& in) -> Outputs {
     return {linear_cross_entropy(in[0], in[1], in[2], in[3], /*chunk_bytes=*/3 * 8 * 6)};
   };
-  const at::Tensor h = trained({7, 4}, "h"), w = trained({6, 4}, "w");
+  const at::Tensor h = random_leaf({7, 4}, "h"), w = random_leaf({6, 4}, "w");
   const at::Tensor target = at::tensor({3, -100, 5, 0, -100, 1, 1}, at::kLong);
   testing::expect_gradients_match(loss, {h, w, target, some_weights()});
   testing::expect_gradients_match(loss, {h, w, target, at::Tensor()});
   testing::expect_gradients_match(loss, {h.detach(), w, target, at::Tensor()});
   testing::expect_gradients_match(loss, {h, w.detach(), target, at::Tensor()});
   const at::Tensor one = at::tensor({2}, at::kLong);
-  testing::expect_gradients_match(loss, {trained({1, 4}, "h"), w, one, at::Tensor()});
-  testing::expect_gradients_match(loss, {trained({0, 4}, "h"), w, at::empty({0}, at::kLong), at::Tensor()});
+  testing::expect_gradients_match(loss, {random_leaf({1, 4}, "h"), w, one, at::Tensor()});
+  testing::expect_gradients_match(loss, {random_leaf({0, 4}, "h"), w, at::empty({0}, at::kLong), at::Tensor()});
 }
 
 TEST(LinearCrossEntropy, OnlyIgnoredRowsGiveZeroLossAndZeroGradients) {
-  const at::Tensor h = trained({3, 5}, "h"), w = trained({kVocab, 5}, "w");
+  const at::Tensor h = random_leaf({3, 5}, "h"), w = random_leaf({kVocab, 5}, "w");
   const at::Tensor loss = linear_cross_entropy(h, w, at::full({3}, kIgnoredTarget, at::kLong), {});
   EXPECT_EQ(loss.item<double>(), 0.0);
   const auto grads = torch::autograd::grad({loss}, {h, w});
@@ -80,7 +77,7 @@ TEST(LinearCrossEntropy, IgnoredRowsMayHoldAnything) {
 }
 
 TEST(LinearCrossEntropy, ChunkSizeDoesNotChangeTheResult) {
-  const at::Tensor h = trained({7, 33}, "h"), w = trained({kVocab, 33}, "w");
+  const at::Tensor h = random_leaf({7, 33}, "h"), w = random_leaf({kVocab, 33}, "w");
   std::vector<at::Tensor> losses, grad_h, grad_w;
   for (const int64_t chunk_bytes : {1, 2 * 4 * 37, 3 * 4 * 37 + 5, 1 << 20}) {
     const at::Tensor leaf_h = h.detach().to(at::kFloat).requires_grad_(true);
@@ -101,7 +98,7 @@ TEST(LinearCrossEntropy, SinglePrecisionAndBrainFloatStayCloseToDouble) {
   const auto loss = [](const Inputs& in) -> Outputs {
     return {linear_cross_entropy(in[0], in[1], some_targets(), some_weights())};
   };
-  testing::expect_all_precisions(loss, {trained({7, 64}, "h"), trained({kVocab, 64}, "w")}, 1);
+  testing::expect_all_precisions(loss, {random_leaf({7, 64}, "h"), random_leaf({kVocab, 64}, "w")}, 1);
 }
 
 TEST(LinearCrossEntropy, LargeLogitsDoNotOverflow) {
@@ -124,7 +121,7 @@ TEST(LinearCrossEntropy, TargetBeyondTheVocabularyIsNamed) {
 }
 
 TEST(LinearCrossEntropy, GradientsAreHandedOutOnce) {
-  const at::Tensor h = trained({3, 5}, "h"), w = random_tensor({kVocab, 5}, "w");
+  const at::Tensor h = random_leaf({3, 5}, "h"), w = random_tensor({kVocab, 5}, "w");
   const at::Tensor loss = linear_cross_entropy(h, w, at::tensor({1, 2, 3}, at::kLong), {});
   torch::autograd::grad({loss}, {h}, {}, /*retain_graph=*/true);
   EXPECT_THROW(torch::autograd::grad({loss}, {h}), c10::Error);

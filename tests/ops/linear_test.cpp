@@ -11,13 +11,10 @@ namespace {
 
 using testing::Inputs;
 using testing::Outputs;
+using testing::random_leaf;
 using testing::random_tensor;
 
 constexpr double kScale = 1.75;
-
-at::Tensor trained(at::IntArrayRef shape, const char* name) {
-  return random_tensor(shape, name).requires_grad_(true);
-}
 
 Dropout half_dropout(int64_t tokens) {
   return {.probability = 0.5, .key = 11, .token_T = at::arange(tokens, at::kLong) * 3};
@@ -61,8 +58,8 @@ TEST(Linear, LoraEqualsTheMergedWeight) {
 
 TEST(Linear, GradientsMatchFiniteDifferences) {
   for (const int64_t rows : {0, 1, 3}) {
-    const at::Tensor x = trained({rows, 6}, "x"), w = trained({5, 6}, "w"), a = trained({2, 6}, "a"),
-                     b = trained({5, 2}, "b");
+    const at::Tensor x = random_leaf({rows, 6}, "x"), w = random_leaf({5, 6}, "w"), a = random_leaf({2, 6}, "a"),
+                     b = random_leaf({5, 2}, "b");
     testing::expect_gradients_match(run_plain, {x, w});
     testing::expect_gradients_match(run_lora, {x, w, a, b});
     testing::expect_gradients_match(run_lora_dropout, {x, w, a, b});
@@ -75,16 +72,16 @@ TEST(Linear, GradientsMatchFiniteDifferences) {
 }
 
 TEST(Linear, FrozenWeightGetsNoGradient) {
-  const at::Tensor x = trained({3, 6}, "x"), w = random_tensor({5, 6}, "w");
-  const at::Tensor a = trained({2, 6}, "a"), b = trained({5, 2}, "b");
+  const at::Tensor x = random_leaf({3, 6}, "x"), w = random_tensor({5, 6}, "w");
+  const at::Tensor a = random_leaf({2, 6}, "a"), b = random_leaf({5, 2}, "b");
   run_lora({x, w, a, b})[0].sum().backward();
   EXPECT_FALSE(w.grad().defined());
   EXPECT_TRUE(a.grad().defined() && b.grad().defined() && x.grad().defined());
 }
 
 TEST(Linear, SinglePrecisionAndBrainFloatStayCloseToDouble) {
-  const at::Tensor x = trained({6, 96}, "x"), w = trained({80, 96}, "w"), a = trained({8, 96}, "a"),
-                   b = trained({80, 8}, "b");
+  const at::Tensor x = random_leaf({6, 96}, "x"), w = random_leaf({80, 96}, "w"), a = random_leaf({8, 96}, "a"),
+                   b = random_leaf({80, 8}, "b");
   testing::expect_all_precisions(run_plain, {x, w}, 1);
   testing::expect_all_precisions(run_lora, {x, w, a, b}, 1);
   testing::expect_all_precisions(run_lora_dropout, {x, w, a, b}, 1);
@@ -111,8 +108,8 @@ TEST(GroupedLinear, LoraSharesAAndSplitsBByGroup) {
 
 TEST(GroupedLinear, GradientsMatchFiniteDifferences) {
   for (const int64_t rows : {0, 1, 3}) {
-    const at::Tensor x = trained({rows, 2, 4}, "x"), w = trained({6, 4}, "w"), a = trained({2, 4}, "a"),
-                     b = trained({6, 2}, "b");
+    const at::Tensor x = random_leaf({rows, 2, 4}, "x"), w = random_leaf({6, 4}, "w"), a = random_leaf({2, 4}, "a"),
+                     b = random_leaf({6, 2}, "b");
     testing::expect_gradients_match(run_grouped, {x, w});
     testing::expect_gradients_match(run_grouped_lora, {x, w, a, b});
     testing::expect_gradients_match(run_grouped_lora, {x, w.detach(), a, b});
@@ -120,8 +117,8 @@ TEST(GroupedLinear, GradientsMatchFiniteDifferences) {
 }
 
 TEST(GroupedLinear, SinglePrecisionAndBrainFloatStayCloseToDouble) {
-  const at::Tensor x = trained({6, 2, 96}, "x"), w = trained({64, 96}, "w"), a = trained({8, 96}, "a"),
-                   b = trained({64, 8}, "b");
+  const at::Tensor x = random_leaf({6, 2, 96}, "x"), w = random_leaf({64, 96}, "w"), a = random_leaf({8, 96}, "a"),
+                   b = random_leaf({64, 8}, "b");
   testing::expect_all_precisions(run_grouped_lora, {x, w, a, b}, 1);
 }
 
@@ -169,7 +166,7 @@ TEST(Dropout, ActsOnTheLowRankPathOnly) {
 
 TEST(Dropout, GradientsMatchFiniteDifferences) {
   const auto drop = [](const Inputs& in) -> Outputs { return {dropout(in[0], half_dropout(in[0].size(0)))}; };
-  for (const int64_t rows : {0, 1, 4}) testing::expect_gradients_match(drop, {trained({rows, 7}, "x")});
+  for (const int64_t rows : {0, 1, 4}) testing::expect_gradients_match(drop, {random_leaf({rows, 7}, "x")});
 }
 
 TEST(Dropout, ProbabilityZeroIsTheIdentityAndOneIsRefused) {

@@ -12,14 +12,11 @@ namespace {
 
 using testing::Inputs;
 using testing::Outputs;
+using testing::random_leaf;
 using testing::random_tensor;
 
 Outputs normalize(const Inputs& in) {
   return {rms_norm(in[0], in[1], 1e-6)};
-}
-
-at::Tensor trained(at::IntArrayRef shape, const char* name) {
-  return random_tensor(shape, name).requires_grad_(true);
 }
 
 TEST(RmsNorm, EqualsTheFormula) {
@@ -34,21 +31,21 @@ TEST(RmsNorm, EqualsTheFormula) {
 TEST(RmsNorm, GradientsMatchFiniteDifferences) {
   for (const int64_t rows : {0, 1, 4}) {
     for (const int64_t n : {1, 16, 37}) {
-      testing::expect_gradients_match(normalize, {trained({rows, n}, "x"), trained({n}, "w")});
-      testing::expect_gradients_match(normalize, {trained({rows, n}, "x"), at::Tensor()});
+      testing::expect_gradients_match(normalize, {random_leaf({rows, n}, "x"), random_leaf({n}, "w")});
+      testing::expect_gradients_match(normalize, {random_leaf({rows, n}, "x"), at::Tensor()});
     }
   }
-  testing::expect_gradients_match(normalize, {trained({2, 3, 5}, "x"), trained({5}, "w")});
-  testing::expect_gradients_match(normalize, {random_tensor({3, 5}, "x"), trained({5}, "w")});
-  testing::expect_gradients_match(normalize, {trained({3, 5}, "x"), random_tensor({5}, "w")});
+  testing::expect_gradients_match(normalize, {random_leaf({2, 3, 5}, "x"), random_leaf({5}, "w")});
+  testing::expect_gradients_match(normalize, {random_tensor({3, 5}, "x"), random_leaf({5}, "w")});
+  testing::expect_gradients_match(normalize, {random_leaf({3, 5}, "x"), random_tensor({5}, "w")});
 }
 
 TEST(RmsNorm, WeightGradientCountsEveryRowOnceWithMoreRowsThanBlocks) {
-  testing::expect_gradients_match(normalize, {trained({131, 2}, "x"), trained({2}, "w")});
+  testing::expect_gradients_match(normalize, {random_leaf({131, 2}, "x"), random_leaf({2}, "w")});
 }
 
 TEST(RmsNorm, SinglePrecisionAndBrainFloatStayCloseToDouble) {
-  testing::expect_all_precisions(normalize, {trained({7, 515}, "x"), trained({515}, "w")}, 1);
+  testing::expect_all_precisions(normalize, {random_leaf({7, 515}, "x"), random_leaf({515}, "w")}, 1);
 }
 
 TEST(RmsNorm, RoundsOnceToBrainFloat) {

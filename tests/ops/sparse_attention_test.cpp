@@ -8,6 +8,7 @@
 
 #include "asterism/core/memory.h"
 #include "tests/support/gradients.h"
+#include "tests/support/precision.h"
 
 namespace asterism::ops {
 namespace {
@@ -16,6 +17,7 @@ using asterism::testing::expect_gradients_match;
 using asterism::testing::Inputs;
 using asterism::testing::Outputs;
 using asterism::testing::random_tensor;
+using asterism::testing::relative_l2;
 using asterism::testing::relative_difference;
 
 enum class Kind { kWindowOnly, kAllVisible, kSelected };
@@ -120,11 +122,6 @@ std::vector<at::Tensor> gradients(AttentionProblem s) {
   const at::Tensor o = s.run().o_THP;
   const at::Tensor cotangent = random_tensor(o.sizes(), "cotangent").to(o.scalar_type());
   return torch::autograd::grad({o}, inputs, {cotangent});
-}
-
-double relative_l2(const at::Tensor& a, const at::Tensor& b) {
-  const at::Tensor wide = b.to(at::kDouble);
-  return (a.to(at::kDouble) - wide).norm().item<double>() / wide.norm().item<double>();
 }
 
 const std::vector<int64_t> kLengths{1, 3, 4, 5, 17, 33};

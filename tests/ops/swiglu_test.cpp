@@ -11,11 +11,8 @@ namespace {
 
 using testing::Inputs;
 using testing::Outputs;
+using testing::random_leaf;
 using testing::random_tensor;
-
-at::Tensor trained(at::IntArrayRef shape, const char* name) {
-  return random_tensor(shape, name).requires_grad_(true);
-}
 
 auto with_limit(double limit) {
   return [limit](const Inputs& in) -> Outputs { return {swiglu(in[0], in[1], limit)}; };
@@ -51,11 +48,11 @@ TEST(Swiglu, EqualsTheFormula) {
 TEST(Swiglu, GradientsMatchFiniteDifferences) {
   for (const double limit : {0.0, 0.7, 10.0}) {
     for (const int64_t rows : {0, 1, 3}) {
-      testing::expect_gradients_match(with_limit(limit), {trained({rows, 74}, "gu"), trained({rows}, "w")});
-      testing::expect_gradients_match(with_limit(limit), {trained({rows, 74}, "gu"), at::Tensor()});
+      testing::expect_gradients_match(with_limit(limit), {random_leaf({rows, 74}, "gu"), random_leaf({rows}, "w")});
+      testing::expect_gradients_match(with_limit(limit), {random_leaf({rows, 74}, "gu"), at::Tensor()});
     }
-    testing::expect_gradients_match(with_limit(limit), {random_tensor({3, 6}, "gu"), trained({3}, "w")});
-    testing::expect_gradients_match(with_limit(limit), {trained({3, 6}, "gu"), random_tensor({3}, "w")});
+    testing::expect_gradients_match(with_limit(limit), {random_tensor({3, 6}, "gu"), random_leaf({3}, "w")});
+    testing::expect_gradients_match(with_limit(limit), {random_leaf({3, 6}, "gu"), random_tensor({3}, "w")});
   }
 }
 
@@ -90,7 +87,7 @@ TEST(Swiglu, NotANumberIsNotHiddenByTheClamp) {
 TEST(Swiglu, SinglePrecisionAndBrainFloatStayCloseToDouble) {
   for (const double limit : {0.7, 10.0}) {
     // The row weight stays fp32: it is number 1, the first of the "weights".
-    testing::expect_all_precisions(with_limit(limit), {trained({9, 260}, "gu"), trained({9}, "w")}, 1);
+    testing::expect_all_precisions(with_limit(limit), {random_leaf({9, 260}, "gu"), random_leaf({9}, "w")}, 1);
   }
 }
 

@@ -68,6 +68,10 @@ at::Tensor random_tensor(at::IntArrayRef shape, const std::string& name, double 
   return out;
 }
 
+at::Tensor random_leaf(at::IntArrayRef shape, const std::string& name) {
+  return random_tensor(shape, name).requires_grad_(true);
+}
+
 double relative_difference(const at::Tensor& a, const at::Tensor& b) {
   if (b.numel() == 0) return a.numel() == 0 ? 0.0 : INFINITY;
   const at::Tensor left = a.to(at::kDouble), right = b.to(at::kDouble);

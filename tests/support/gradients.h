@@ -22,6 +22,9 @@ void expect_gradients_match(const std::function<Outputs(const Inputs&)>& functio
 /// fp64 normal values from a named stream (deterministic), times `scale`.
 at::Tensor random_tensor(at::IntArrayRef shape, const std::string& name, double scale = 1.0);
 
+/// random_tensor as a leaf that records gradients.
+at::Tensor random_leaf(at::IntArrayRef shape, const std::string& name);
+
 /// Largest |a - b| over the largest |b| (0 when both are empty or zero).
 double relative_difference(const at::Tensor& a, const at::Tensor& b);
 

@@ -9,6 +9,7 @@
 #include "asterism/core/error.h"
 #include "asterism/core/rng.h"
 #include "asterism/model/lora.h"
+#include "asterism/train/step.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/tiny_model.h"
 
@@ -46,7 +47,7 @@ Recipe small_recipe() {
   return recipe;
 }
 
-struct Run {
+struct FinishedRun {
   model::Model model;
   std::vector<Parameter> parameters;
   LoopSummary summary;
@@ -60,8 +61,8 @@ data::DataSet data_of(const Recipe& recipe, int64_t count) {
   return data::DataSet(samples(count), options);
 }
 
-Run run(const Recipe& recipe, const fs::path& folder, int64_t steps, int64_t stop_after = 1000) {
-  Run result;
+FinishedRun run(const Recipe& recipe, const fs::path& folder, int64_t steps, int64_t stop_after = 1000) {
+  FinishedRun result;
   result.model = testing::tiny_model(at::kFloat);
   if (recipe.lora) {
     model::attach_lora(result.model.config, result.model.weights, recipe.lora->config, recipe.seed);
@@ -94,11 +95,11 @@ TEST(Loop, AResumedRunIsTheUninterruptedRunBitForBit) {
   recipe.lora->config.dropout = 0.1;
   recipe.lora->config.rank = 2;
   const testing::TemporaryFolder whole, parts;
-  const Run straight = run(recipe, whole.path(), 9);
-  const Run first = run(recipe, parts.path(), 9, 4);
+  const FinishedRun straight = run(recipe, whole.path(), 9);
+  const FinishedRun first = run(recipe, parts.path(), 9, 4);
   EXPECT_TRUE(first.summary.stopped);
   EXPECT_EQ(first.summary.last_step, 4);
-  const Run second = run(recipe, parts.path(), 9);
+  const FinishedRun second = run(recipe, parts.path(), 9);
   EXPECT_EQ(second.summary.first_step, 4);
   EXPECT_EQ(second.summary.last_step, 9);
   for (size_t i = 0; i < straight.parameters.size(); ++i) {
@@ -156,7 +157,7 @@ TEST(Loop, RefusesToResumeAnotherRun) {
 TEST(Loop, SameSeedGivesTheSameWeights) {
   // TC29 in one process.
   const testing::TemporaryFolder one, two;
-  const Run a = run(small_recipe(), one.path(), 3), b = run(small_recipe(), two.path(), 3);
+  const FinishedRun a = run(small_recipe(), one.path(), 3), b = run(small_recipe(), two.path(), 3);
   for (size_t i = 0; i < a.parameters.size(); ++i) {
     EXPECT_TRUE(at::equal(a.parameters[i].value, b.parameters[i].value)) << a.parameters[i].name;
   }
