@@ -33,7 +33,7 @@ TEST(Mtp, SeesTheNextTokenAndNothingBeyondItOrItsDocument) {
       EXPECT_GT(gap[j - 1].item<double>(), 1e-9) << j;
     }
     const at::Tensor other = j < 9 ? gap.slice(0, 9, 17) : gap.slice(0, 0, 9);
-    EXPECT_EQ(other.max().item<double>(), 0.0) << j;
+    EXPECT_LE(other.max().item<double>(), 1e-12) << j;
   }
 }
 

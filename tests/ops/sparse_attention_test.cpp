@@ -318,8 +318,8 @@ TEST(SparseAttention, MemoryIsLinearInTheNumberOfTokens) {
   s.window = 128, s.scale = 0.25;
   const uint64_t before = peak_resident_bytes();
   gradients(s);
-  // Scores of all queries and visible entries would take 134 MB a copy.
-  EXPECT_LT(peak_resident_bytes() - before, uint64_t{64} << 20);
+  // Scores of all queries and entries would take 134 MB a copy, and forward and backward need several.
+  EXPECT_LT(peak_resident_bytes() - before, uint64_t{110} << 20);
 }
 
 }  // namespace

@@ -111,7 +111,7 @@ class Loop {
   Json train_step(int64_t step) {
     const auto start = Clock::now();
     settings_.forward.step = static_cast<uint64_t>(step);
-    const StepResult result = run_step(inputs_.model, inputs_.train_data.rows_of_step(step), settings_);
+    const StepResult result = forward_and_backward(step);
     const GradientReport gradient = inspect_gradients(optimizer_.parameters());
     if (!gradient.non_finite.empty() || !std::isfinite(gradient.norm)) {
       run_error("step ", step + 1, ": the gradient is not finite, first in ", gradient.non_finite,
@@ -126,6 +126,17 @@ class Loop {
     summary_.input_tokens += result.counts.input_tokens;
     summary_.trained_tokens += result.counts.trained_tokens;
     return metrics_row(step, result, gradient, lr, seconds);
+  }
+
+  // An operator that refuses its input (a NaN score) knows nothing of steps: add which one it was and what to try.
+  StepResult forward_and_backward(int64_t step) {
+    try {
+      return run_step(inputs_.model, inputs_.train_data.rows_of_step(step), settings_);
+    } catch (const c10::Error& error) {
+      run_error("step ", step + 1, ": ", user_message(error),
+                "; the weights are untouched. If values are not finite, try a lower optimizer.lr or model.compute: fp32; "
+                "the last checkpoint is intact");
+    }
   }
 
   Json metrics_row(int64_t step, const StepResult& result, const GradientReport& gradient, double lr, double seconds) {
