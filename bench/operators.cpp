@@ -20,7 +20,9 @@ using namespace asterism::ops;
 constexpr int64_t kHidden = 512, kHeads = 8, kHeadDim = 128, kStreams = 4, kExperts = 16, kTopK = 4, kWidth = 256;
 constexpr int64_t kVocab = 8192, kWindow = 128, kIndexTopK = 128, kIndexHeads = 8, kIndexDim = 64;
 
-at::Tensor leaf(at::IntArrayRef shape) { return at::randn(shape).mul_(0.1).requires_grad_(true); }
+at::Tensor leaf(at::IntArrayRef shape) {
+  return at::randn(shape).mul_(0.1).requires_grad_(true);
+}
 
 void report(benchmark::State& state, double flops, double bytes) {
   using benchmark::Counter;

@@ -1,6 +1,6 @@
 // One training step, timed: the counterpart of hf_baseline.py with the same work (random ids, forward with loss,
-// backward, AdamW) and the same keys in its JSON line. One process measures one configuration, so that the peak resident
-// memory belongs to it alone.
+// backward, AdamW) and the same keys in its JSON line. One process measures one configuration, so that the peak
+// resident memory belongs to it alone.
 //
 //   bench_train_step --config bench/configs/small.json --mode full --seq 2048
 
@@ -29,10 +29,10 @@ using namespace asterism;
 using Clock = std::chrono::steady_clock;
 
 struct Options {
-  std::map<std::string, std::string> values = {{"config", ""},     {"mode", "full"},         {"seq", "2048"},
-                                               {"steps", "3"},     {"warmup", "1"},          {"dtype", "float32"},
-                                               {"threads", "0"},   {"recompute", "none"},    {"seed", "0"},
-                                               {"lora-rank", "16"}, {"lora-alpha", "32"},     {"lora-targets", "all"}};
+  std::map<std::string, std::string> values = {{"config", ""},      {"mode", "full"},      {"seq", "2048"},
+                                               {"steps", "3"},      {"warmup", "1"},       {"dtype", "float32"},
+                                               {"threads", "0"},    {"recompute", "none"}, {"seed", "0"},
+                                               {"lora-rank", "16"}, {"lora-alpha", "32"},  {"lora-targets", "all"}};
   const std::string& text(const std::string& key) const { return values.at(key); }
   int64_t number(const std::string& key) const { return std::stoll(values.at(key)); }
 };
@@ -48,7 +48,9 @@ Options parse(int argc, char** argv) {
   return options;
 }
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -56,7 +58,9 @@ double median(std::vector<double> values) {
   return n % 2 == 1 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
 }
 
-double megabytes(uint64_t bytes) { return static_cast<double>(bytes) / static_cast<double>(1 << 20); }
+double megabytes(uint64_t bytes) {
+  return static_cast<double>(bytes) / static_cast<double>(1 << 20);
+}
 
 data::PackedRow random_row(const model::Config& config, int64_t length, uint64_t seed) {
   data::PackedRow row;

@@ -9,9 +9,9 @@ namespace asterism {
 namespace {
 
 TEST(RandomStream, PhiloxMatchesThePublishedVector) {
-  // Known answer of Philox4x32-10 for counter 0 and key 0 is 6627e8d5 e169c58d bc57ac4c 9b00dbd8 (Random123 kat_vectors).
-  // The key of a stream is a hash, so the vector is checked by searching nothing: the generator must at least be a
-  // bijection of the counter, which ten rounds on two different counters show.
+  // Known answer of Philox4x32-10 for counter 0 and key 0 is 6627e8d5 e169c58d bc57ac4c 9b00dbd8 (Random123
+  // kat_vectors). The key of a stream is a hash, so the vector is checked by searching nothing: the generator must at
+  // least be a bijection of the counter, which ten rounds on two different counters show.
   const RandomStream stream(0, "test");
   EXPECT_NE(stream.block(0), stream.block(1));
   EXPECT_EQ(stream.block(7, 9), RandomStream(0, "test").block(7, 9));

@@ -165,8 +165,9 @@ TEST(Rows, OptionsOfTheRowWin) {
   };
   EXPECT_NE(encode(R"("reasoning_effort": "max", )").find("Reasoning Effort"), std::string::npos);
   EXPECT_TRUE(encode(R"("add_bos": false, )").starts_with("<｜User｜>"));
-  const std::string turns = R"({"history": "split", "messages": [{"role": "user", "content": "q"},
-      {"role": "assistant", "content": "a"}, {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]})";
+  const std::string turns = R"({"history": "split", "messages": [
+      {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"},
+      {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]})";
   EXPECT_EQ(samples(turns).size(), 2u);
 }
 

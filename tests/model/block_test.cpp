@@ -29,8 +29,7 @@ TEST(MoeHalf, HashLayersRouteByTokenIdAlone) {
     LayerDecisions decisions;
     moe_half(model.weights.layers[0].moe, model.config.layers[0], 0,
              testing::random_tensor({6, 4, 32}, name).to(at::kFloat), *context, decisions);
-    EXPECT_TRUE(at::equal(decisions.expert_TK,
-                          model.weights.layers[0].moe.moe.tid2eid.index_select(0, batch.id_T)));
+    EXPECT_TRUE(at::equal(decisions.expert_TK, model.weights.layers[0].moe.moe.tid2eid.index_select(0, batch.id_T)));
   }
 }
 
@@ -63,9 +62,11 @@ TEST(AttentionHalf, DenseStageAttendsToAllVisibleEntries) {
   LayerDecisions chosen, none;
   const LayerSpec& spec = model.config.layers[1];
   const at::Tensor a = attention_half(model.weights.layers[1].attention, spec, 1, x,
-                                      *make_stream_context(model.config, batch, sparse), chosen).x_TND;
+                                      *make_stream_context(model.config, batch, sparse), chosen)
+                           .x_TND;
   const at::Tensor b = attention_half(model.weights.layers[1].attention, spec, 1, x,
-                                      *make_stream_context(model.config, batch, dense), none).x_TND;
+                                      *make_stream_context(model.config, batch, dense), none)
+                           .x_TND;
   EXPECT_FALSE(none.selected_TK.defined());
   // index_topk = 3: with at most 3 visible entries (t < 15) the choice is everything; later it is not.
   EXPECT_LE(testing::relative_difference(a.slice(0, 0, 15), b.slice(0, 0, 15)), 1e-12);

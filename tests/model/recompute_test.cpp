@@ -18,7 +18,9 @@ HalfTask counting_task(const at::Tensor& w, const at::Tensor& v, const at::Tenso
   return task;
 }
 
-at::Tensor leaf(const std::string& name) { return testing::random_tensor({3}, name).requires_grad_(true); }
+at::Tensor leaf(const std::string& name) {
+  return testing::random_tensor({3}, name).requires_grad_(true);
+}
 
 TEST(RunHalf, GradientsEqualThePlainGraphInBothModes) {
   for (const Recompute mode : {Recompute::kBlocks, Recompute::kNone}) {

@@ -19,7 +19,8 @@ TEST(StreamContext, HoldsOneTablePerRatioAndRestartsPositions) {
   // Tables stay fp32 whatever the compute type: bf16 loses positions at long range.
   ForwardOptions options;
   options.compute = at::kBFloat16;
-  EXPECT_EQ(make_stream_context(config, testing::tiny_batch(config, {3}), options)->main_T.cos.scalar_type(), at::kFloat);
+  EXPECT_EQ(make_stream_context(config, testing::tiny_batch(config, {3}), options)->main_T.cos.scalar_type(),
+            at::kFloat);
 }
 
 }  // namespace

@@ -33,10 +33,11 @@ Config flash() {
   ratios.push_back(0);
   json["compress_ratios"] = ratios;
   const std::pair<const char*, int64_t> sizes[] = {
-      {"vocab_size", 129280}, {"hidden_size", 4096}, {"num_hidden_layers", 43}, {"num_attention_heads", 64},
-      {"head_dim", 512}, {"qk_rope_head_dim", 64}, {"q_lora_rank", 1024}, {"o_groups", 8}, {"o_lora_rank", 1024},
-      {"moe_intermediate_size", 2048}, {"n_routed_experts", 256}, {"num_experts_per_tok", 6}, {"num_hash_layers", 3},
-      {"sliding_window", 128}, {"index_n_heads", 64}, {"index_head_dim", 128}, {"index_topk", 512}};
+      {"vocab_size", 129280}, {"hidden_size", 4096},           {"num_hidden_layers", 43}, {"num_attention_heads", 64},
+      {"head_dim", 512},      {"qk_rope_head_dim", 64},        {"q_lora_rank", 1024},     {"o_groups", 8},
+      {"o_lora_rank", 1024},  {"moe_intermediate_size", 2048}, {"n_routed_experts", 256}, {"num_experts_per_tok", 6},
+      {"num_hash_layers", 3}, {"sliding_window", 128},         {"index_n_heads", 64},     {"index_head_dim", 128},
+      {"index_topk", 512}};
   for (const auto& [key, value] : sizes) json[key] = value;
   return parse_config(json, "flash");
 }

@@ -17,8 +17,8 @@ using asterism::testing::expect_gradients_match;
 using asterism::testing::Inputs;
 using asterism::testing::Outputs;
 using asterism::testing::random_tensor;
-using asterism::testing::relative_l2;
 using asterism::testing::relative_difference;
+using asterism::testing::relative_l2;
 
 enum class Kind { kWindowOnly, kAllVisible, kSelected };
 

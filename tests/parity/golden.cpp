@@ -75,9 +75,13 @@ model::Model golden_model(const std::string& config, at::ScalarType dtype) {
 
 GoldenFile::GoldenFile(const std::string& relative) : file_(checkpoint::SafetensorsFile::open(golden_file(relative))) {}
 
-at::Tensor GoldenFile::tensor(const std::string& name) const { return file_.copy(name); }
+at::Tensor GoldenFile::tensor(const std::string& name) const {
+  return file_.copy(name);
+}
 
-double GoldenFile::scalar(const std::string& name) const { return file_.copy(name).to(at::kDouble).item<double>(); }
+double GoldenFile::scalar(const std::string& name) const {
+  return file_.copy(name).to(at::kDouble).item<double>();
+}
 
 std::vector<std::string> GoldenFile::below(const std::string& prefix) const {
   std::vector<std::string> names;
@@ -105,7 +109,9 @@ double gradient_tolerance(const std::string& name) {
   return few ? 2e-4 : 2e-5;
 }
 
-bool is_degenerate(const std::string& name) { return name.find("layers.0.attn_hc.") != std::string::npos; }
+bool is_degenerate(const std::string& name) {
+  return name.find("layers.0.attn_hc.") != std::string::npos;
+}
 
 std::vector<std::pair<std::string, at::Tensor>> record_all(model::Model& model) {
   std::vector<std::pair<std::string, at::Tensor>> leaves;

@@ -130,11 +130,12 @@ TEST_P(HfCase, IntermediateValues) {
   EXPECT_GE(compared, 10 * model.config.num_layers()) << label();
 }
 
-INSTANTIATE_TEST_SUITE_P(All, HfCase, ::testing::ValuesIn(all_cases()), [](const auto& info) {
-  return info.param.config + "_" + info.param.name;
-});
+INSTANTIATE_TEST_SUITE_P(All, HfCase, ::testing::ValuesIn(all_cases()),
+                         [](const auto& info) { return info.param.config + "_" + info.param.name; });
 
-TEST(HfCases, AreThere) { EXPECT_GE(all_cases().size(), 24u); }
+TEST(HfCases, AreThere) {
+  EXPECT_GE(all_cases().size(), 24u);
+}
 
 }  // namespace
 }  // namespace asterism::testing

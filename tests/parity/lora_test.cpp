@@ -58,25 +58,28 @@ TEST_P(LoraCase, MergedWeightsEqualPeft) {
   model::Model model = adapted();
   int64_t compared = 0;
   const at::NoGradGuard no_grad;
-  model::for_each_projection(model.config, model.weights, [&](const model::TensorSpec& spec,
-                                                              model::Projection& projection) {
-    if (!projection.lora) return;
-    const at::Tensor merged = model::merged_weight(projection);
-    if (golden.has("fingerprint." + spec.name)) {
-      EXPECT_LE(relative_difference(fingerprint(merged), golden.tensor("fingerprint." + spec.name)), 1e-5) << spec.name;
-      ++compared;
-    }
-    if (golden.has(spec.name)) {
-      EXPECT_LE(relative_difference(merged, golden.tensor(spec.name)), 1e-6) << spec.name;
-    }
-  });
+  model::for_each_projection(
+      model.config, model.weights, [&](const model::TensorSpec& spec, model::Projection& projection) {
+        if (!projection.lora) return;
+        const at::Tensor merged = model::merged_weight(projection);
+        if (golden.has("fingerprint." + spec.name)) {
+          EXPECT_LE(relative_difference(fingerprint(merged), golden.tensor("fingerprint." + spec.name)), 1e-5)
+              << spec.name;
+          ++compared;
+        }
+        if (golden.has(spec.name)) {
+          EXPECT_LE(relative_difference(merged, golden.tensor(spec.name)), 1e-6) << spec.name;
+        }
+      });
   EXPECT_EQ(compared, static_cast<int64_t>(golden.below("fingerprint.").size()));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, LoraCase, ::testing::ValuesIn(adapted_configs()),
                          [](const auto& info) { return info.param; });
 
-TEST(LoraCases, AreThere) { EXPECT_FALSE(adapted_configs().empty()); }
+TEST(LoraCases, AreThere) {
+  EXPECT_FALSE(adapted_configs().empty());
+}
 
 }  // namespace
 }  // namespace asterism::testing

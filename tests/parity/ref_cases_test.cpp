@@ -70,8 +70,9 @@ TEST_P(PackedCase, LogitsStreamsLossAndGradients) {
     const std::string layer = "layer." + std::to_string(i) + ".";
     EXPECT_LE(relative_difference(seen[layer + "streams"], golden.tensor(layer + "streams").flatten(0, 1)), 1e-5);
     if (golden.has(layer + "compressed_kv")) {
-      EXPECT_LE(relative_difference(seen[layer + "compressed_kv"], golden.tensor(layer + "compressed_kv").flatten(0, 1)),
-                1e-5);
+      EXPECT_LE(
+          relative_difference(seen[layer + "compressed_kv"], golden.tensor(layer + "compressed_kv").flatten(0, 1)),
+          1e-5);
     }
     if (!golden.has(layer + "chosen")) continue;
     const at::Tensor chosen = golden.tensor(layer + "chosen").squeeze(0), topk = seen[layer + "index_topk"];

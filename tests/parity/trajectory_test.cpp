@@ -1,5 +1,5 @@
-// Twenty optimizer steps of the Hugging Face reference: loss, gradient norm and final parameters, full and LoRA, through
-// the engine's own step, optimizer and schedule.
+// Twenty optimizer steps of the Hugging Face reference: loss, gradient norm and final parameters, full and LoRA,
+// through the engine's own step, optimizer and schedule.
 
 #include <gtest/gtest.h>
 

@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
 """What this program writes, read by Hugging Face transformers and peft: the same logits to 1e-4.
 
-    cross_check.py BUILD_FOLDER
+    cross_check.py [BUILD_FOLDER]
 
-Checkpoints written by `asterism init` in every spelling, and adapters written by `asterism train` on every group of
-targets, are loaded by transformers and peft; the logits of a fixed row are compared with the engine's own (dump_logits).
-The last case is the quickstart's model and recipe, trained for a few steps. What transformers and peft write is read
-back as well.
+A checkpoint written by `asterism init`, and adapters written by `asterism train` on every group of targets, are
+loaded by transformers and peft; the logits of a fixed row are compared with the engine's own (dump_logits). The last case is the
+quickstart's model and recipe, trained for a few steps. What transformers and peft write is read back as well.
 """
 import json
 import os
@@ -27,12 +26,14 @@ from transformers import AutoModelForCausalLM  # noqa: E402
 ROOT = Path(__file__).resolve().parent.parent.parent
 TOLERANCE = 1e-4
 failures = []
+checks = 0
 
 
 def run(*command):
     done = subprocess.run([str(c) for c in command], cwd=ROOT, capture_output=True, text=True)
     if done.returncode != 0:
-        raise SystemExit(f"command failed ({done.returncode}): {' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
+        words = " ".join(map(str, command))
+        raise SystemExit(f"command failed ({done.returncode}): {words}\n{done.stdout}{done.stderr}")
     return done.stdout
 
 
@@ -70,6 +71,8 @@ def theirs(model, adapter, ids):
 
 
 def compare(name, got, want, base=None):
+    global checks
+    checks += 1
     gap = float((got - want).abs().max() / want.abs().max())
     verdict = "ok" if gap <= TOLERANCE else "DIFFERENT"
     if base is not None and float((got - base).abs().max()) < 1e-3 * float(want.abs().max()):
@@ -90,7 +93,8 @@ def write_rows(path, vocab):
 def train(build, work, model, targets, name):
     recipe = work / f"{name}.yaml"
     recipe.write_text(
-        f"name: {name}\noutput: {work}/runs\nmodel: {{path: {model}}}\ndata: {{train: {work}/rows.jsonl, sequence_length: 64}}\n"
+        f"name: {name}\noutput: {work}/runs\nmodel: {{path: {model}}}\n"
+        f"data: {{train: {work}/rows.jsonl, sequence_length: 64}}\n"
         f"lora: {{rank: 3, alpha: 6, targets: [{targets}]}}\ntrain: {{steps: 4, batch: 2}}\n"
         "optimizer: {lr: 0.02}\nlog: {tensorboard: false}\n")
     run(build / "asterism", "train", recipe, "--quiet")
@@ -109,7 +113,8 @@ def check_tiny(build, work):
     for original in (True, False):
         saved = work / f"saved_{original}"
         net.save_pretrained(saved, save_original_format=original)
-        compare(f"save_pretrained(save_original_format={original}), read here", ours(build, saved, None, ids, work), base)
+        compare(f"save_pretrained(save_original_format={original}), read here",
+                ours(build, saved, None, ids, work), base)
 
     write_rows(work / "rows.jsonl", vocab)
     groups = {"all": "attention, shared_experts, experts", "attention": "attention", "experts": "experts",
@@ -142,14 +147,14 @@ def check_quickstart(build, work):
 
 
 def main():
-    build = Path(sys.argv[1]).resolve()
+    build = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "build").resolve()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         check_tiny(build, Path(folder))
         check_quickstart(build, Path(folder))
     for line in failures:
         print("FAILED", line)
-    print(f"{'0 passed, 1 failed' if failures else '1 passed, 0 failed'}")
+    print(f"cross-check: {checks - len(failures)} passed, {len(failures)} failed")
     return 1 if failures else 0
 
 

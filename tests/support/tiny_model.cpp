@@ -21,7 +21,9 @@ nlohmann::ordered_json tiny_config_json() {
   })");
 }
 
-model::Config tiny_config() { return model::parse_config(tiny_config_json(), "tiny_config"); }
+model::Config tiny_config() {
+  return model::parse_config(tiny_config_json(), "tiny_config");
+}
 
 model::Model tiny_model(const model::Config& config, at::ScalarType dtype, uint64_t seed) {
   model::Model model;

@@ -34,8 +34,8 @@ TEST(Generate, GreedyTokensAreTheArgmaxOfTheWholeSequence) {
   for (const GeneratedToken& token : generate(model, ids, options)) {
     const at::Tensor all = at::tensor(ids, at::kLong);
     const at::NoGradGuard no_grad;
-    const at::Tensor logits = model::forward_logits(
-        model, model::make_token_batch(all, all, {static_cast<int64_t>(ids.size())}), {});
+    const at::Tensor logits =
+        model::forward_logits(model, model::make_token_batch(all, all, {static_cast<int64_t>(ids.size())}), {});
     const at::Tensor last = at::log_softmax(logits[-1].to(at::kDouble), 0);
     EXPECT_EQ(token.id, last.argmax().item<int64_t>());
     EXPECT_NEAR(token.log_probability, last.max().item<double>(), 1e-5);

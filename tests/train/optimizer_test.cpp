@@ -32,7 +32,8 @@ TEST(InspectGradients, NamesTheFirstTensorThatIsNotFinite) {
 }
 
 TEST(AdamW, LeavesAParameterWithoutGradientAloneEvenFromDecay) {
-  std::vector<Parameter> parameters = {parameter("used", {1, 2}, {0.5, -0.5}, true), parameter("unused", {1, 2}, {}, true)};
+  std::vector<Parameter> parameters = {parameter("used", {1, 2}, {0.5, -0.5}, true),
+                                       parameter("unused", {1, 2}, {}, true)};
   AdamW optimizer(parameters, {});
   optimizer.step(0.1, 1.0);
   EXPECT_TRUE(at::equal(parameters[1].value, at::tensor({1.0f, 2.0f})));

@@ -104,7 +104,7 @@ class AdapterBinder {
     if (!c10::isFloatingType(info.dtype)) problems_.add(kPairDtype, name + " " + safetensors_dtype_name(info.dtype));
     if (info.shape == shape) return;
     problems_.add(kPairShape, text(name, ": expected ", at::IntArrayRef(shape), " with r = ", adapter_.lora.rank,
-                               ", found ", at::IntArrayRef(info.shape)));
+                                   ", found ", at::IntArrayRef(info.shape)));
   }
 
   at::Tensor load(const std::string& name) const {

@@ -67,7 +67,9 @@ std::vector<int64_t> StateFolder::steps() const {
   return found;
 }
 
-fs::path StateFolder::path_of(int64_t step) const { return root_ / step_name(step); }
+fs::path StateFolder::path_of(int64_t step) const {
+  return root_ / step_name(step);
+}
 
 TrainState read_train_state(const fs::path& folder) {
   TrainState state;

@@ -83,7 +83,8 @@ int64_t count_steps(const train::Recipe& recipe, const data::DataSet& data) {
   const auto epochs = static_cast<int64_t>(whole);
   if (static_cast<double>(epochs) == recipe.train.epochs) return data.steps_of_epochs(epochs);
   const int64_t before = data.steps_of_epochs(epochs), after = data.steps_of_epochs(epochs + 1);
-  return before + std::max<int64_t>(1, std::llround((recipe.train.epochs - whole) * static_cast<double>(after - before)));
+  return before +
+         std::max<int64_t>(1, std::llround((recipe.train.epochs - whole) * static_cast<double>(after - before)));
 }
 
 void export_model(const train::RunFolder& folder, const model::Model& model) {
@@ -113,7 +114,8 @@ int run_train(const TrainArgs& args) {
   }
   if (args.dry_run) {
     std::cout << recipe_to_yaml(recipe);
-    log_info("dry run: the recipe, the model and the data are fine; ", steps, " steps of ", recipe.train.batch, " rows");
+    log_info("dry run: the recipe, the model and the data are fine; ", steps, " steps of ", recipe.train.batch,
+             " rows");
     return 0;
   }
 
@@ -122,8 +124,8 @@ int run_train(const TrainArgs& args) {
   process_log().open_file(folder.log_file());
   folder.write_recipe(recipe_to_yaml(recipe));
   const SignalGuard signals;
-  train::LoopInputs inputs{recipe, model, parameters, *train_data, eval_data.get(), folder, steps,
-                           compute_type(recipe.model.compute)};
+  train::LoopInputs inputs{recipe,          model,  parameters, *train_data,
+                           eval_data.get(), folder, steps,      compute_type(recipe.model.compute)};
   inputs.stop_requested = [] { return stop_signal != 0; };
   if (recipe.lora) {
     inputs.write_adapter = [&](const fs::path& target) {

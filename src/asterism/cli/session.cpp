@@ -25,8 +25,8 @@ data::Thinking thinking(const std::string& name) {
 
 void report_data(const char* what, const data::DataSetReport& report) {
   log_info(what, ": ", report.samples, " samples, ", report.tokens, " tokens, ", report.trained_tokens,
-           " of them trained, in ", report.rows, " rows filled to ",
-           static_cast<int>(100.0 * report.fill_ratio + 0.5), " %");
+           " of them trained, in ", report.rows, " rows filled to ", static_cast<int>(100.0 * report.fill_ratio + 0.5),
+           " %");
   if (report.fit.without_targets > 0) {
     log_warning(what, ": left out ", report.fit.without_targets, " samples without a token to train");
   }

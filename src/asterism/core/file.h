@@ -30,8 +30,8 @@ class MappedFile {
   uint64_t size_ = 0;
 };
 
-/// Sequential writer whose errors are exceptions: open, every write, flush and close are checked (RunError with path and
-/// the system's reason), so a full disk cannot pass unseen. `close` syncs to the device before it returns.
+/// Sequential writer whose errors are exceptions: open, every write, flush and close are checked (RunError with path
+/// and the system's reason), so a full disk cannot pass unseen. `close` syncs to the device before it returns.
 class FileWriter {
  public:
   enum class Mode { kReplace, kAppend };

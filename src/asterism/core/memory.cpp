@@ -25,9 +25,13 @@ uint64_t status_bytes(const char* key) {
 
 }  // namespace
 
-uint64_t peak_resident_bytes() { return status_bytes("VmHWM"); }
+uint64_t peak_resident_bytes() {
+  return status_bytes("VmHWM");
+}
 
-uint64_t resident_bytes() { return status_bytes("VmRSS"); }
+uint64_t resident_bytes() {
+  return status_bytes("VmRSS");
+}
 
 void keep_freed_memory() {
 #ifdef __GLIBC__

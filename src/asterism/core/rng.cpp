@@ -41,7 +41,9 @@ uint64_t RandomStream::bits(uint64_t index) const {
   return (static_cast<uint64_t>(b[1]) << 32) | b[0];
 }
 
-double RandomStream::uniform(uint64_t index) const { return static_cast<double>(bits(index) >> 11) * 0x1.0p-53; }
+double RandomStream::uniform(uint64_t index) const {
+  return static_cast<double>(bits(index) >> 11) * 0x1.0p-53;
+}
 
 uint64_t RandomStream::below(uint64_t bound, uint64_t index) const {
   return static_cast<uint64_t>((static_cast<unsigned __int128>(bits(index)) * bound) >> 64);
@@ -49,7 +51,8 @@ uint64_t RandomStream::below(uint64_t bound, uint64_t index) const {
 
 double RandomStream::normal(uint64_t index) const {
   const auto b = block(index);
-  const uint64_t first = (static_cast<uint64_t>(b[1]) << 32) | b[0], second = (static_cast<uint64_t>(b[3]) << 32) | b[2];
+  const uint64_t first = (static_cast<uint64_t>(b[1]) << 32) | b[0],
+                 second = (static_cast<uint64_t>(b[3]) << 32) | b[2];
   const double u = (static_cast<double>(first >> 11) + 1.0) * 0x1.0p-53;  // in (0, 1]: the logarithm is finite
   const double v = static_cast<double>(second >> 11) * 0x1.0p-53;
   return std::sqrt(-2.0 * std::log(u)) * std::cos(2.0 * std::numbers::pi * v);

@@ -51,8 +51,7 @@ IndexerInputs indexer_inputs(const IndexerWeights& w, const at::Tensor& y_TD, co
 at::Tensor select_entries(const IndexerInputs& inputs, const StreamContext& context,
                           const StreamContext::Compression& compression) {
   const at::NoGradGuard no_grad;
-  return ops::index_topk(inputs.q_THI, inputs.key_CI, inputs.weight_TH, compression.windows,
-                         context.config.index_topk);
+  return ops::index_topk(inputs.q_THI, inputs.key_CI, inputs.weight_TH, compression.windows, context.config.index_topk);
 }
 
 struct AttentionOutput {
@@ -77,10 +76,10 @@ AttentionOutput attention(const AttentionWeights& w, const LayerSpec& spec, int6
 
   at::Tensor entries_CP;
   if (!sliding) {
-    entries_CP = compressed_entries(*w.compressor, sparse, y_TD.to(ops::sum_type(y_TD.scalar_type())), layer,
-                                    ProjectionId::kCompressorValue, ProjectionId::kCompressorGate, context,
-                                    *compression)
-                     .to(y_TD.scalar_type());
+    entries_CP =
+        compressed_entries(*w.compressor, sparse, y_TD.to(ops::sum_type(y_TD.scalar_type())), layer,
+                           ProjectionId::kCompressorValue, ProjectionId::kCompressorGate, context, *compression)
+            .to(y_TD.scalar_type());
     context.probe(layer, "compressed_kv", entries_CP);
   }
   IndexerInputs student;
@@ -109,8 +108,8 @@ AttentionOutput attention(const AttentionWeights& w, const LayerSpec& spec, int6
   AttentionOutput output;
   if (kl) {
     const ops::IndexerTeacher teacher{q_THP.detach(), entries_CP.detach(), attended.lse_TH.detach(), scale};
-    output.kl = ops::indexer_kl(teacher, student.q_THI, student.key_CI, student.weight_TH, selected_TK,
-                                compression->windows);
+    output.kl =
+        ops::indexer_kl(teacher, student.q_THI, student.key_CI, student.weight_TH, selected_TK, compression->windows);
   }
   // Keys are values, so values carry the rotation of their position: undo the query's on the way out (2.8).
   const at::Tensor o_THP = ops::rope(attended.o_THP, table_T, /*inverse=*/true);
@@ -132,8 +131,8 @@ at::Tensor shared_expert(const MoeWeights& w, int64_t layer, const at::Tensor& y
 HalfOutput attention_half(const AttentionHalf& weights, const LayerSpec& spec, int64_t layer, const at::Tensor& x_TND,
                           const StreamContext& context, LayerDecisions& decisions) {
   const Config& c = context.config;
-  const auto hc = ops::hyper_connection_pre(x_TND, weights.hc.fn, weights.hc.base, weights.hc.scale,
-                                            c.hyper_connection());
+  const auto hc =
+      ops::hyper_connection_pre(x_TND, weights.hc.fn, weights.hc.base, weights.hc.scale, c.hyper_connection());
   const at::Tensor y_TD = ops::rms_norm(hc.y_TD, weights.norm, c.rms_norm_eps);
   context.probe(layer, "attn_hc.post", hc.post_TN);
   context.probe(layer, "attn_hc.comb", hc.comb_TNN);
@@ -147,8 +146,8 @@ HalfOutput moe_half(const MoeHalf& weights, const LayerSpec& spec, int64_t layer
                     const StreamContext& context, LayerDecisions& decisions) {
   const Config& c = context.config;
   const MoeWeights& w = weights.moe;
-  const auto hc = ops::hyper_connection_pre(x_TND, weights.hc.fn, weights.hc.base, weights.hc.scale,
-                                            c.hyper_connection());
+  const auto hc =
+      ops::hyper_connection_pre(x_TND, weights.hc.fn, weights.hc.base, weights.hc.scale, c.hyper_connection());
   const at::Tensor y_TD = ops::rms_norm(hc.y_TD, weights.norm, c.rms_norm_eps);
   context.probe(layer, "ffn_hc.post", hc.post_TN);
   context.probe(layer, "ffn_hc.comb", hc.comb_TNN);

@@ -132,7 +132,8 @@ void read_layers(const Reader& reader, Config& config) {
   } else if (reader.has("compress_ratios")) {
     read_compress_ratios(reader, num_layers, config.layers);
   } else {
-    input_error(reader.origin(), ": neither \"layer_types\" nor \"compress_ratios\" says which attention each layer has");
+    input_error(reader.origin(),
+                ": neither \"layer_types\" nor \"compress_ratios\" says which attention each layer has");
   }
   if (reader.has("mlp_layer_types")) {
     const Json& types = reader.at("mlp_layer_types");
@@ -150,7 +151,8 @@ void read_layers(const Reader& reader, Config& config) {
       config.layers[i].router = i < hashed ? RouterKind::kHash : RouterKind::kTopK;
     }
   } else {
-    input_error(reader.origin(), ": neither \"mlp_layer_types\" nor \"num_hash_layers\" says which router each layer has");
+    input_error(reader.origin(),
+                ": neither \"mlp_layer_types\" nor \"num_hash_layers\" says which router each layer has");
   }
 }
 
@@ -175,7 +177,8 @@ int64_t read_rope_width(const Reader& reader, int64_t head_dim) {
   std::optional<int64_t> width;
   const auto agree = [&](const char* key, int64_t value) {
     if (width && *width != value) {
-      input_error(reader.origin(), ": key \"", key, "\" gives ", value, " rotating channels, another key gives ", *width);
+      input_error(reader.origin(), ": key \"", key, "\" gives ", value, " rotating channels, another key gives ",
+                  *width);
     }
     width = value;
   };
@@ -219,15 +222,15 @@ void check(const Reader& reader, const Config& c) {
   const auto require = [&](bool ok, const std::string& rule) {
     if (!ok) input_error(reader.origin(), ": ", rule);
   };
-  require(c.num_heads % c.o_groups == 0, text("num_attention_heads = ", c.num_heads,
-                                              " must be a multiple of o_groups = ", c.o_groups));
-  require(c.experts_per_token <= c.num_experts, text("num_experts_per_tok = ", c.experts_per_token,
-                                                     " exceeds n_routed_experts = ", c.num_experts));
+  require(c.num_heads % c.o_groups == 0,
+          text("num_attention_heads = ", c.num_heads, " must be a multiple of o_groups = ", c.o_groups));
+  require(c.experts_per_token <= c.num_experts,
+          text("num_experts_per_tok = ", c.experts_per_token, " exceeds n_routed_experts = ", c.num_experts));
   require(c.num_streams <= 8, text("hc_mult = ", c.num_streams, " is more than the 8 streams supported"));
   for (const LayerSpec& layer : c.layers) {
     if (layer.attention != AttentionKind::kSparse) continue;
-    require(c.index_head_dim >= c.rope_dim, text("index_head_dim = ", c.index_head_dim,
-                                                 " is smaller than the rotating channels ", c.rope_dim));
+    require(c.index_head_dim >= c.rope_dim,
+            text("index_head_dim = ", c.index_head_dim, " is smaller than the rotating channels ", c.rope_dim));
   }
 }
 
@@ -301,7 +304,8 @@ Config read_config(const std::filesystem::path& file) {
 Json config_to_json(const Config& c) {
   Json out = c.raw;
   // The DeepSeek spellings of what follows: a reader must not find two sources.
-  for (const char* key : {"compress_ratios", "num_hash_layers", "rope_scaling", "quantization_config", "expert_dtype"}) {
+  for (const char* key :
+       {"compress_ratios", "num_hash_layers", "rope_scaling", "quantization_config", "expert_dtype"}) {
     out.erase(key);
   }
   out["architectures"] = {"DeepseekV4ForCausalLM"};
@@ -321,7 +325,8 @@ Json config_to_json(const Config& c) {
   out["mlp_layer_types"] = routers;
   out["compress_rates"] = rates;
   const auto rope = [&](const ops::RopeConfig& config) {
-    Json json = {{"rope_type", config.yarn ? "yarn" : "default"}, {"rope_theta", config.theta},
+    Json json = {{"rope_type", config.yarn ? "yarn" : "default"},
+                 {"rope_theta", config.theta},
                  {"partial_rotary_factor", rotary}};
     if (config.yarn) {
       json["factor"] = config.factor;

@@ -28,15 +28,15 @@ struct LayerSpec {
 /// Architecture of a DeepSeek-V4 model (model-spec section 1). Nothing of the sizes is built in.
 struct Config {
   int64_t vocab_size = 0;
-  int64_t hidden_size = 0;     // D
-  int64_t num_heads = 0;       // H
-  int64_t head_dim = 0;        // P
-  int64_t rope_dim = 0;        // rotating channels of P
+  int64_t hidden_size = 0;  // D
+  int64_t num_heads = 0;    // H
+  int64_t head_dim = 0;     // P
+  int64_t rope_dim = 0;     // rotating channels of P
   int64_t q_lora_rank = 0;
   int64_t o_groups = 0;
   int64_t o_lora_rank = 0;
-  int64_t expert_width = 0;    // I, routed and shared
-  int64_t num_experts = 0;     // E
+  int64_t expert_width = 0;       // I, routed and shared
+  int64_t num_experts = 0;        // E
   int64_t experts_per_token = 0;  // K
   double routed_scaling_factor = 1.0;
   double swiglu_limit = 0.0;   // 0: no clamp
@@ -44,7 +44,7 @@ struct Config {
   int64_t index_heads = 0;
   int64_t index_head_dim = 0;
   int64_t index_topk = 0;
-  int64_t num_streams = 0;     // hc_mult
+  int64_t num_streams = 0;  // hc_mult
   int64_t sinkhorn_iterations = 0;
   double hc_eps = 1e-6;
   double rms_norm_eps = 1e-6;

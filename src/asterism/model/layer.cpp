@@ -39,16 +39,17 @@ void add_loss(at::Tensor& sum, const at::Tensor& value) {
 }
 
 at::Tensor run_layer(const Config& config, const LayerWeights& weights, const LayerSpec& spec, int64_t layer,
-                     const at::Tensor& x_TND, const std::shared_ptr<const StreamContext>& context,
-                     Recompute recompute, const std::shared_ptr<LayerDecisions>& decisions, LossSums& sums) {
-  const HalfTask attention_task = make_task(
-      config, spec, weights.attention, [context, decisions, spec, layer](const AttentionHalf& half, const at::Tensor& x) {
-        return attention_half(half, spec, layer, x, *context, *decisions);
-      });
+                     const at::Tensor& x_TND, const std::shared_ptr<const StreamContext>& context, Recompute recompute,
+                     const std::shared_ptr<LayerDecisions>& decisions, LossSums& sums) {
+  const HalfTask attention_task =
+      make_task(config, spec, weights.attention,
+                [context, decisions, spec, layer](const AttentionHalf& half, const at::Tensor& x) {
+                  return attention_half(half, spec, layer, x, *context, *decisions);
+                });
   const HalfOutput attended = run_half(attention_task, x_TND, recompute);
   add_loss(sums.indexer_loss, attended.auxiliary);
-  const HalfTask moe_task = make_task(
-      config, spec, weights.moe, [context, decisions, spec, layer](const MoeHalf& half, const at::Tensor& x) {
+  const HalfTask moe_task =
+      make_task(config, spec, weights.moe, [context, decisions, spec, layer](const MoeHalf& half, const at::Tensor& x) {
         return moe_half(half, spec, layer, x, *context, *decisions);
       });
   const HalfOutput mixed = run_half(moe_task, attended.x_TND, recompute);

@@ -43,8 +43,8 @@ struct LoraShapes {
 };
 LoraShapes lora_shapes(const TensorSpec& spec, int64_t rank);
 
-/// weight + scale * B A (per expert for packed experts), in fp32 (fp64): what an adapter adds, for export and tests. The
-/// forward pass never makes it.
+/// weight + scale * B A (per expert for packed experts), in fp32 (fp64): what an adapter adds, for export and tests.
+/// The forward pass never makes it.
 at::Tensor merged_weight(const Projection& projection);
 
 }  // namespace asterism::model

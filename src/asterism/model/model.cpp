@@ -42,8 +42,8 @@ at::Tensor forward_trunk(const Model& model, const std::shared_ptr<const StreamC
 
 at::Tensor final_hidden(const Model& model, const at::Tensor& x_TND) {
   const HyperHeadWeights& head = model.weights.hc_head;
-  const at::Tensor h_TD = ops::hyper_connection_head(x_TND, head.fn, head.base, head.scale,
-                                                     model.config.hyper_connection());
+  const at::Tensor h_TD =
+      ops::hyper_connection_head(x_TND, head.fn, head.base, head.scale, model.config.hyper_connection());
   return ops::rms_norm(h_TD, model.weights.norm, model.config.rms_norm_eps);
 }
 
@@ -58,8 +58,8 @@ LossSums forward_loss(const Model& model, const TokenBatch& batch, const Forward
                                               batch.weight_T, loss.logits_bytes);
   if (loss.mtp) {
     const at::Tensor hidden_TD = mtp_hidden(model, x_TND, context, loss.recompute, sums);
-    sums.mtp_loss = ops::linear_cross_entropy(hidden_TD, model.weights.lm_head, batch.mtp_target_T,
-                                              batch.mtp_weight_T, loss.logits_bytes);
+    sums.mtp_loss = ops::linear_cross_entropy(hidden_TD, model.weights.lm_head, batch.mtp_target_T, batch.mtp_weight_T,
+                                              loss.logits_bytes);
   }
   return sums;
 }

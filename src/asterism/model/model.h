@@ -15,10 +15,10 @@ struct Model {
 /// The sums that make up a step's loss; scalars in fp32 (fp64), undefined when not asked for. The caller divides each
 /// once by its count over the whole step.
 struct LossSums {
-  at::Tensor token_loss;    // sum over trained tokens
-  at::Tensor mtp_loss;      // sum over MTP targets
-  at::Tensor balance_loss;  // sum over documents and learned-router layers
-  at::Tensor indexer_loss;  // sum over query tokens and sparse layers
+  at::Tensor token_loss;                                   // sum over trained tokens
+  at::Tensor mtp_loss;                                     // sum over MTP targets
+  at::Tensor balance_loss;                                 // sum over documents and learned-router layers
+  at::Tensor indexer_loss;                                 // sum over query tokens and sparse layers
   std::vector<std::shared_ptr<LayerDecisions>> decisions;  // of the trunk's layers
 };
 

@@ -55,16 +55,16 @@ struct HalfNode : Function<HalfNode> {
       if (output.auxiliary.defined()) results.push_back(output.auxiliary);
       ctx->save_for_backward({x_TND});
     }
-    ctx->saved_data["state"] = c10::IValue::make_capsule(c10::static_intrusive_pointer_cast<torch::CustomClassHolder>(state));
+    ctx->saved_data["state"] =
+        c10::IValue::make_capsule(c10::static_intrusive_pointer_cast<torch::CustomClassHolder>(state));
     return results;
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grad_outputs) {
     const auto capsule = ctx->saved_data["state"].toCapsule();
     auto& state = static_cast<HalfState&>(*capsule);
-    RecordedRun run = state.mode == Recompute::kNone
-                          ? std::move(state.run)
-                          : record(state.task, ctx->get_saved_variables()[0], state.wanted);
+    RecordedRun run = state.mode == Recompute::kNone ? std::move(state.run)
+                                                     : record(state.task, ctx->get_saved_variables()[0], state.wanted);
     TORCH_CHECK(!run.outputs.empty(), "[recompute] the backward pass of a half was asked for twice");
     state.run = {};
     variable_list outputs, grads;

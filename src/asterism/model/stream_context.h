@@ -15,12 +15,12 @@ namespace asterism::model {
 /// How a forward pass is computed.
 struct ForwardOptions {
   at::ScalarType compute = at::kFloat;  // type of activations and matrix products: fp32, bf16, or fp64 in tests
-  bool dense_attention = false;         // sparse layers attend to all visible entries, without the indexer's choice (7.4)
-  bool indexer_kl = false;              // add the indexer's own loss (7.5)
-  bool balance = false;                 // add the sequence-wise balance loss (7.3)
-  uint64_t seed = 0;                    // of the run, and
-  uint64_t step = 0;                    // the optimizer step: together they name the dropout masks
-  bool training = false;                // dropout is off otherwise
+  bool dense_attention = false;  // sparse layers attend to all visible entries, without the indexer's choice (7.4)
+  bool indexer_kl = false;       // add the indexer's own loss (7.5)
+  bool balance = false;          // add the sequence-wise balance loss (7.3)
+  uint64_t seed = 0;             // of the run, and
+  uint64_t step = 0;             // the optimizer step: together they name the dropout masks
+  bool training = false;         // dropout is off otherwise
 
   /// Sees intermediate values by name ("layer.2.streams"); for tests and inspection. Nothing when empty.
   std::function<void(std::string_view name, const at::Tensor& value)> probe;
@@ -37,8 +37,8 @@ struct StreamContext {
   const Config& config;
   TokenBatch batch;
   ForwardOptions options;
-  ops::RopeTable main_T;      // layers without compression
-  ops::RopeTable compress_T;  // layers with compression
+  ops::RopeTable main_T;                       // layers without compression
+  ops::RopeTable compress_T;                   // layers with compression
   std::map<int64_t, Compression> compression;  // by ratio
 
   void probe(int64_t layer, std::string_view name, const at::Tensor& value) const;

@@ -17,21 +17,27 @@ at::Tensor shifted(const at::Tensor& value_T, const ops::Documents& documents, i
   return out_T;
 }
 
-int64_t count_targets(const at::Tensor& target_T) { return target_T.ne(ops::kIgnoredTarget).sum().item<int64_t>(); }
+int64_t count_targets(const at::Tensor& target_T) {
+  return target_T.ne(ops::kIgnoredTarget).sum().item<int64_t>();
+}
 
 }  // namespace
 
-int64_t TokenBatch::trained_tokens() const { return count_targets(target_T); }
+int64_t TokenBatch::trained_tokens() const {
+  return count_targets(target_T);
+}
 
-int64_t TokenBatch::mtp_trained_tokens() const { return count_targets(mtp_target_T); }
+int64_t TokenBatch::mtp_trained_tokens() const {
+  return count_targets(mtp_target_T);
+}
 
 TokenBatch make_token_batch(const at::Tensor& id_T, const at::Tensor& label_T, const std::vector<int64_t>& lengths,
                             const at::Tensor& weight_T, int64_t first_key) {
   TokenBatch batch;
   batch.documents = ops::make_documents(lengths);
   const int64_t num_tokens = batch.num_tokens();
-  TORCH_CHECK(id_T.dim() == 1 && id_T.size(0) == num_tokens && label_T.sizes() == id_T.sizes(),
-              "[token_batch] ids ", id_T.sizes(), " and labels ", label_T.sizes(), " must be [T] with T = ", num_tokens,
+  TORCH_CHECK(id_T.dim() == 1 && id_T.size(0) == num_tokens && label_T.sizes() == id_T.sizes(), "[token_batch] ids ",
+              id_T.sizes(), " and labels ", label_T.sizes(), " must be [T] with T = ", num_tokens,
               ", the sum of the document lengths");
   batch.id_T = id_T.to(at::kLong).contiguous();
   const at::Tensor label_long_T = label_T.to(at::kLong);

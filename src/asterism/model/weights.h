@@ -33,14 +33,14 @@ struct IndexerWeights {
 };
 
 struct AttentionWeights {
-  Projection q_a_proj;   // [ql, D]
-  at::Tensor q_a_norm;   // [ql]
-  Projection q_b_proj;   // [H * P, ql]
-  Projection kv_proj;    // [P, D]
-  at::Tensor kv_norm;    // [P]
-  Projection o_a_proj;   // [og * ol, H * P / og]
-  Projection o_b_proj;   // [D, og * ol]
-  at::Tensor sinks;      // [H] fp32
+  Projection q_a_proj;                          // [ql, D]
+  at::Tensor q_a_norm;                          // [ql]
+  Projection q_b_proj;                          // [H * P, ql]
+  Projection kv_proj;                           // [P, D]
+  at::Tensor kv_norm;                           // [P]
+  Projection o_a_proj;                          // [og * ol, H * P / og]
+  Projection o_b_proj;                          // [D, og * ol]
+  at::Tensor sinks;                             // [H] fp32
   std::optional<CompressorWeights> compressor;  // kSparse and kHeavy, c = P
   std::optional<IndexerWeights> indexer;        // kSparse
 };
@@ -58,11 +58,11 @@ struct HyperHeadWeights {
 };
 
 struct MoeWeights {
-  Projection gate;      // [E, D], computed in fp32
-  at::Tensor bias;      // [E] fp32, learned router only; never trained by gradient
-  at::Tensor tid2eid;   // [V, K] int64, hash router only
-  Projection gate_up;   // [E, 2 I, D]: rows 0 .. I-1 gate, I .. 2I-1 up
-  Projection down;      // [E, D, I]
+  Projection gate;                    // [E, D], computed in fp32
+  at::Tensor bias;                    // [E] fp32, learned router only; never trained by gradient
+  at::Tensor tid2eid;                 // [V, K] int64, hash router only
+  Projection gate_up;                 // [E, 2 I, D]: rows 0 .. I-1 gate, I .. 2I-1 up
+  Projection down;                    // [E, D, I]
   Projection shared_gate, shared_up;  // [I, D]
   Projection shared_down;             // [D, I]
 };
@@ -96,18 +96,18 @@ struct Weights {
   at::Tensor embed;  // [V, D]
   std::vector<LayerWeights> layers;
   HyperHeadWeights hc_head;
-  at::Tensor norm;   // [D]
+  at::Tensor norm;     // [D]
   at::Tensor lm_head;  // [V, D]
   std::vector<MtpWeights> mtp;
 };
 
 /// What a tensor is, which decides its storage, its initial value and whether it can be trained.
 enum class TensorRole {
-  kMatrix,       // kept in the storage type of the recipe
-  kNorm,         // RMSNorm weight, fp32
-  kFp32,         // mHC, sinks, position bias: fp32 in every mode
-  kRouterBias,   // fp32, never trained by gradient
-  kTable,        // integer
+  kMatrix,      // kept in the storage type of the recipe
+  kNorm,        // RMSNorm weight, fp32
+  kFp32,        // mHC, sinks, position bias: fp32 in every mode
+  kRouterBias,  // fp32, never trained by gradient
+  kTable,       // integer
 };
 
 /// The plan of one tensor under its canonical (Hugging Face module) name, for example
@@ -131,7 +131,8 @@ void for_each_tensor(const Config& config, Weights& weights, const TensorVisitor
 /// Calls `visit` for every matrix that may carry LoRA.
 void for_each_projection(const Config& config, Weights& weights, const ProjectionVisitor& visit);
 
-/// Calls `visit` for every tensor that one half holds, LoRA matrices included: how the recomputation node swaps leaves in.
+/// Calls `visit` for every tensor that one half holds, LoRA matrices included: how the recomputation node swaps leaves
+/// in.
 using SlotVisitor = std::function<void(at::Tensor& tensor)>;
 void for_each_slot(const Config& config, const LayerSpec& layer, AttentionHalf& half, const SlotVisitor& visit);
 void for_each_slot(const Config& config, const LayerSpec& layer, MoeHalf& half, const SlotVisitor& visit);

@@ -45,8 +45,8 @@ at::Tensor inverse_rms(const at::Tensor& x_CP, double eps) {
   return at::rsqrt(x_CP.square().mean(1, true) + eps);
 }
 
-// One node from the projections to the rotated entries: the softmax over the slots is made again in the backward, so only
-// the windows' rows are kept, not the copies of a composition.
+// One node from the projections to the rotated entries: the softmax over the slots is made again in the backward, so
+// only the windows' rows are kept, not the copies of a composition.
 struct CompressFunction : torch::autograd::Function<CompressFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& u_TJ, const at::Tensor& gate_TJ,
                             const at::Tensor& ape, const at::Tensor& norm, const Windows& windows, bool overlap,

@@ -81,7 +81,9 @@ void matmul_accumulate(const at::Tensor& dst_MN, const at::Tensor& a_MK, const a
   dst.addmm_(a_MK, b_KN);
 }
 
-at::ScalarType sum_type(at::ScalarType dtype) { return dtype == at::kDouble ? at::kDouble : at::kFloat; }
+at::ScalarType sum_type(at::ScalarType dtype) {
+  return dtype == at::kDouble ? at::kDouble : at::kFloat;
+}
 
 bool has_native_bf16() {
   static const bool yes = cpuinfo_initialize() && (cpuinfo_has_x86_avx512bf16() || cpuinfo_has_arm_bf16());

@@ -7,9 +7,13 @@
 
 namespace asterism::train {
 
-double Evaluation::loss() const { return tokens > 0 ? loss_sum / static_cast<double>(tokens) : 0.0; }
+double Evaluation::loss() const {
+  return tokens > 0 ? loss_sum / static_cast<double>(tokens) : 0.0;
+}
 
-double Evaluation::perplexity() const { return std::exp(loss()); }
+double Evaluation::perplexity() const {
+  return std::exp(loss());
+}
 
 double Evaluation::accuracy() const {
   return tokens > 0 ? static_cast<double>(correct) / static_cast<double>(tokens) : 0.0;

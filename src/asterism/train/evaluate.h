@@ -7,7 +7,7 @@ namespace asterism::train {
 
 struct Evaluation {
   double loss_sum = 0.0;
-  int64_t tokens = 0;   // trained tokens seen
+  int64_t tokens = 0;  // trained tokens seen
   int64_t rows = 0;
   int64_t correct = 0;  // of them, most probable token = target
 

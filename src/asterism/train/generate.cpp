@@ -13,8 +13,8 @@ namespace {
 
 at::Tensor next_log_probabilities(const model::Model& model, const std::vector<int64_t>& ids, at::ScalarType compute) {
   const int64_t length = static_cast<int64_t>(ids.size());
-  const model::TokenBatch batch = model::make_token_batch(
-      at::tensor(ids, at::kLong), at::full({length}, ops::kIgnoredTarget, at::kLong), {length});
+  const model::TokenBatch batch =
+      model::make_token_batch(at::tensor(ids, at::kLong), at::full({length}, ops::kIgnoredTarget, at::kLong), {length});
   model::ForwardOptions options;
   options.compute = compute;
   const auto context = model::make_stream_context(model.config, batch, options);

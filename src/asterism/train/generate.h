@@ -29,8 +29,8 @@ std::vector<GeneratedToken> generate(const model::Model& model, const std::vecto
                                      const GenerateOptions& options,
                                      const std::function<bool(const GeneratedToken&)>& on_token = {});
 
-/// Draws from log-probabilities [V] (fp64) with a uniform number in [0, 1): greedy at temperature 0, otherwise by inverse
-/// distribution over the top_p set in order of falling probability, ties to the smaller id.
+/// Draws from log-probabilities [V] (fp64) with a uniform number in [0, 1): greedy at temperature 0, otherwise by
+/// inverse distribution over the top_p set in order of falling probability, ties to the smaller id.
 int64_t sample_token(const at::Tensor& log_probability_V, double temperature, double top_p, double uniform);
 
 }  // namespace asterism::train

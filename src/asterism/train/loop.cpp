@@ -21,7 +21,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Json = nlohmann::ordered_json;
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 StepSettings step_settings(const LoopInputs& inputs) {
   const Recipe& recipe = inputs.recipe;
@@ -133,9 +135,10 @@ class Loop {
     try {
       return run_step(inputs_.model, inputs_.train_data.rows_of_step(step), settings_);
     } catch (const c10::Error& error) {
-      run_error("step ", step + 1, ": ", user_message(error),
-                "; the weights are untouched. If values are not finite, try a lower optimizer.lr or model.compute: fp32; "
-                "the last checkpoint is intact");
+      run_error(
+          "step ", step + 1, ": ", user_message(error),
+          "; the weights are untouched. If values are not finite, try a lower optimizer.lr or model.compute: fp32; "
+          "the last checkpoint is intact");
     }
   }
 
@@ -186,7 +189,9 @@ class Loop {
 
 }  // namespace
 
-LoopSummary run_loop(const LoopInputs& inputs) { return Loop(inputs).run(); }
+LoopSummary run_loop(const LoopInputs& inputs) {
+  return Loop(inputs).run();
+}
 
 Evaluation evaluate(const model::Model& model, const data::DataSet& data, at::ScalarType compute,
                     int64_t sequence_length) {

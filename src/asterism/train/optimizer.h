@@ -10,8 +10,8 @@ namespace asterism::train {
 
 /// The global gradient: its norm, and the first tensor that is not finite.
 struct GradientReport {
-  double norm = 0.0;        // L2 over all trained tensors, before clipping
-  std::string non_finite;   // name of the first tensor with inf or NaN, empty when all are finite
+  double norm = 0.0;       // L2 over all trained tensors, before clipping
+  std::string non_finite;  // name of the first tensor with inf or NaN, empty when all are finite
 };
 
 GradientReport inspect_gradients(const std::vector<Parameter>& parameters);

@@ -9,8 +9,8 @@
 
 namespace asterism::train {
 
-/// A run, as plain values: what the recipe file says after defaults and overrides (docs of every key: the recipe reference
-/// in docs/recipe.md). The command line parses it; nothing below reads files or the environment for settings.
+/// A run, as plain values: what the recipe file says after defaults and overrides (docs of every key: the recipe
+/// reference in docs/recipe.md). The command line parses it; nothing below reads files or the environment for settings.
 
 enum class Storage { kAuto, kFp32, kBf16 };
 enum class Compute { kAuto, kFp32, kBf16 };
@@ -28,8 +28,8 @@ struct ModelSection {
 struct DataSection {
   std::vector<std::string> train;
   std::vector<std::string> eval;
-  std::string variant = "auto";         // auto | v4-preview | v4-0731
-  std::string thinking = "auto";        // auto | chat | thinking
+  std::string variant = "auto";           // auto | v4-preview | v4-0731
+  std::string thinking = "auto";          // auto | chat | thinking
   std::string reasoning_effort = "none";  // none | low | high | max
   bool drop_thinking = true;
   std::string history = "auto";  // auto | all | last_turn | split
@@ -48,10 +48,10 @@ struct LoraSection {
 enum class RecomputeMode { kBlocks, kNone };
 
 struct TrainSection {
-  int64_t steps = 0;    // exactly one of steps and epochs is set
+  int64_t steps = 0;  // exactly one of steps and epochs is set
   double epochs = 0.0;
-  int64_t batch = 64;        // rows per optimizer step
-  int64_t micro_batch = 1;   // rows computed at once
+  int64_t batch = 64;       // rows per optimizer step
+  int64_t micro_batch = 1;  // rows computed at once
   RecomputeMode recompute = RecomputeMode::kBlocks;
   double balance_loss = 0.0;
 };

@@ -14,7 +14,8 @@ void check_identity(const Json& saved, const Json& wanted, const std::string& or
   for (const auto& [key, value] : wanted.items()) {
     const Json found = saved.contains(key) ? saved.at(key) : Json();
     if (found == value) continue;
-    input_error(origin, ": the checkpoint was written with ", key, " = ", found.dump(), ", the recipe says ", value.dump(),
+    input_error(origin, ": the checkpoint was written with ", key, " = ", found.dump(), ", the recipe says ",
+                value.dump(),
                 ". Restore the old value, or choose another name (or checkpoint.resume: never) for a new run");
   }
 }
@@ -94,7 +95,8 @@ int64_t restore_state(const checkpoint::TrainState& state, AdamW& optimizer, con
     optimizer.states()[i].updates = updates.at(parameter.name).get<int64_t>();
   }
   if (!stored.empty()) {
-    input_error(origin, ": ", stored.size(), " tensors that this run does not train, the first is ", stored.begin()->first);
+    input_error(origin, ": ", stored.size(), " tensors that this run does not train, the first is ",
+                stored.begin()->first);
   }
   return state.info.at("step").get<int64_t>();
 }

@@ -9,7 +9,8 @@
 namespace asterism::train {
 
 /// The settings that a resumed run must share with the run that wrote the checkpoint: the model, what is trained, the
-/// data and how rows are made of them. Steps, learning rate, logging, evaluation, recomputation and micro-batch may change.
+/// data and how rows are made of them. Steps, learning rate, logging, evaluation, recomputation and micro-batch may
+/// change.
 nlohmann::ordered_json run_identity(const Recipe& recipe, const model::Config& config);
 
 /// Everything the run needs to go on after `step` finished updates.

@@ -15,7 +15,7 @@ struct StepSettings {
   model::LossOptions loss;
   double mtp_weight = 0.0;
   double balance_weight = 0.0;
-  int64_t micro_batch = 1;        // rows computed at once
+  int64_t micro_batch = 1;         // rows computed at once
   int64_t sequence_length = 4096;  // names tokens for dropout: row * length + position
 };
 
@@ -30,7 +30,7 @@ struct StepCounts {
 
 struct StepResult {
   StepCounts counts;
-  double loss = 0.0;     // mean over trained tokens
+  double loss = 0.0;          // mean over trained tokens
   double mtp_loss = 0.0;      // mean over MTP targets
   double balance_loss = 0.0;  // mean over documents, summed over layers
   double indexer_loss = 0.0;  // mean over query tokens, summed over layers
@@ -47,8 +47,9 @@ model::TokenBatch to_token_batch(const std::vector<data::PackedRow>& rows, size_
 
 /// Forward and backward of one optimizer step: the gradients of
 ///   sum of token losses / trained tokens + weights * (MTP / its count + balance / documents + indexer / tokens)
-/// are accumulated over the micro-batches. Nothing is averaged twice, so splitting the rows differently changes rounding
-/// only. RunError when a loss is not finite (weights untouched); InputError when the step has no trained token.
+/// are accumulated over the micro-batches. Nothing is averaged twice, so splitting the rows differently changes
+/// rounding only. RunError when a loss is not finite (weights untouched); InputError when the step has no trained
+/// token.
 StepResult run_step(const model::Model& model, const std::vector<data::PackedRow>& rows, const StepSettings& settings);
 
 /// Mean over layers of the standard deviation of load / ideal load, and experts without a token over all layers.
