@@ -1,12 +1,11 @@
-// Chat encoding, tokenizer and loss mask together, on the real vocabulary. It is not part of the repository: the
-// variable ASTERISM_V4_TOKENIZER names a tokenizer.json of DeepSeek-V4 (or its folder).
+// Chat encoding, tokenizer and loss mask together, on the real vocabulary, which is not part of the repository.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "asterism/data/loss_mask.h"
 #include "asterism/data/tokenizer.h"
+#include "tests/data/tokenizer_files.h"
 #include "tests/support/data_files.h"
 
 namespace asterism::data {
@@ -47,9 +46,9 @@ LossOptions loss_options_of(const Json& options) {
 class ChatGolden : public ::testing::Test {
  protected:
   void SetUp() override {
-    const char* path = std::getenv("ASTERISM_V4_TOKENIZER");
-    if (path == nullptr) GTEST_SKIP() << "ASTERISM_V4_TOKENIZER names no tokenizer.json";
-    tokenizer_.emplace(Tokenizer::load(path));
+    const auto folder = v4_tokenizer_folder();
+    if (!folder) GTEST_SKIP() << "no DeepSeek-V4 tokenizer.json found: run make setup";
+    tokenizer_.emplace(Tokenizer::load(*folder));
   }
 
   /// Compares ids, and weights where the case has them. False for a case that comes with later work.

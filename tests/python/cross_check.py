@@ -4,8 +4,9 @@
     cross_check.py [BUILD_FOLDER]
 
 A checkpoint written by `asterism init`, and adapters written by `asterism train` on every group of targets, are
-loaded by transformers and peft; the logits of a fixed row are compared with the engine's own (dump_logits). The last case is the
-quickstart's model and recipe, trained for a few steps. What transformers and peft write is read back as well.
+loaded by transformers and peft; the logits of a fixed row are compared with the engine's own (dump_logits). The last
+case is the quickstart's model and recipe, trained for a few steps. What transformers and peft write is read back as
+well.
 """
 import json
 import os
@@ -75,7 +76,8 @@ def compare(name, got, want, base=None):
     checks += 1
     gap = float((got - want).abs().max() / want.abs().max())
     verdict = "ok" if gap <= TOLERANCE else "DIFFERENT"
-    if base is not None and float((got - base).abs().max()) < 1e-3 * float(want.abs().max()):
+    # An adapter must do something, far above the rounding between the two implementations.
+    if base is not None and float((got - base).abs().max()) < 20 * gap * float(want.abs().max()):
         verdict = "WITHOUT EFFECT"
     if verdict != "ok":
         failures.append(f"{name}: {verdict}, relative difference {gap:.2e}")
@@ -96,7 +98,7 @@ def train(build, work, model, targets, name):
         f"name: {name}\noutput: {work}/runs\nmodel: {{path: {model}}}\n"
         f"data: {{train: {work}/rows.jsonl, sequence_length: 64}}\n"
         f"lora: {{rank: 3, alpha: 6, targets: [{targets}]}}\ntrain: {{steps: 4, batch: 2}}\n"
-        "optimizer: {lr: 0.02}\nlog: {tensorboard: false}\n")
+        "optimizer: {lr: 0.05}\nlog: {tensorboard: false}\n")
     run(build / "asterism", "train", recipe, "--quiet")
     return work / "runs" / name / "adapter"
 
@@ -138,7 +140,7 @@ def check_quickstart(build, work):
     model = work / "quickstart"
     run(build / "asterism", "init", "--config", ROOT / "recipes/quickstart/config.json", "--out", model, "--seed", 0)
     run(build / "asterism", "train", recipe, "--quiet", "--set", f"model.path={model}", "--set", f"output={work}/runs",
-        "--set", "train.steps=3", "--set", "schedule.warmup_steps=0", "--set", "eval.every=0",
+        "--set", "train.epochs=0.1", "--set", "schedule.warmup_steps=0", "--set", "eval.every=0",
         "--set", "model.tokenizer=build/tokenizer")
     adapter = work / "runs/quickstart/adapter"
     ids = row(json.loads((model / "config.json").read_text())["vocab_size"], 30)
