@@ -23,8 +23,8 @@ std::string fixed(double value, int digits) {
 }  // namespace
 
 nlohmann::ordered_json make_run_report(const train::Recipe& recipe, const model::Model& model,
-                                       const std::vector<train::Parameter>& parameters,
-                                       const train::LoopInputs& inputs, const train::LoopSummary& summary) {
+                                       const std::vector<train::Parameter>& parameters, const train::LoopInputs& inputs,
+                                       const train::LoopSummary& summary) {
   int64_t total = 0;
   model::Weights handles = model.weights;
   model::for_each_tensor(model.config, handles, [&](const model::TensorSpec& spec, at::Tensor& tensor) {
@@ -49,11 +49,12 @@ nlohmann::ordered_json make_run_report(const train::Recipe& recipe, const model:
   report["input_tokens"] = summary.input_tokens;
   report["trained_tokens"] = summary.trained_tokens;
   report["seconds"] = summary.seconds;
-  report["tokens_per_second"] =
-      summary.seconds > 0 ? static_cast<double>(summary.input_tokens) / summary.seconds : 0.0;
+  report["tokens_per_second"] = summary.seconds > 0 ? static_cast<double>(summary.input_tokens) / summary.seconds : 0.0;
   report["peak_memory_bytes"] = peak_resident_bytes();
-  report["loss_first"] = summary.first_loss;
-  report["loss_last"] = summary.last_loss;
+  if (summary.last_step > summary.first_step) {
+    report["loss_first"] = summary.first_loss;
+    report["loss_last"] = summary.last_loss;
+  }
   if (summary.eval_loss_before) report["eval_loss_before"] = *summary.eval_loss_before;
   if (summary.eval_loss_after) report["eval_loss_after"] = *summary.eval_loss_after;
   return report;
@@ -65,13 +66,14 @@ std::vector<std::string> describe_run(const train::Recipe& recipe, const train::
   if (summary.stopped) {
     lines.push_back(text("stopped by a signal after step ", summary.last_step, "; run the same command to go on"));
   }
-  lines.push_back(text("loss ", fixed(summary.first_loss, 4), " -> ", fixed(summary.last_loss, 4), " in ",
-                       summary.last_step - summary.first_step, " steps, ", fixed(summary.seconds, 1), " s, ",
-                       fixed(summary.seconds > 0 ? summary.input_tokens / summary.seconds : 0.0, 0), " tokens/s, peak ",
-                       fixed(static_cast<double>(peak_resident_bytes()) / 1e9, 2), " GB"));
+  if (summary.last_step > summary.first_step)
+    lines.push_back(text("loss ", fixed(summary.first_loss, 4), " -> ", fixed(summary.last_loss, 4), " in ",
+                         summary.last_step - summary.first_step, " steps, ", fixed(summary.seconds, 1), " s, ",
+                         fixed(summary.seconds > 0 ? summary.input_tokens / summary.seconds : 0.0, 0),
+                         " tokens/s, peak ", fixed(static_cast<double>(peak_resident_bytes()) / 1e9, 2), " GB"));
   if (summary.eval_loss_before && summary.eval_loss_after) {
-    lines.push_back(text("held-out loss ", fixed(*summary.eval_loss_before, 4), " -> ",
-                         fixed(*summary.eval_loss_after, 4)));
+    lines.push_back(
+        text("held-out loss ", fixed(*summary.eval_loss_before, 4), " -> ", fixed(*summary.eval_loss_after, 4)));
   }
   if (recipe.lora) lines.push_back(text("adapter in ", folder.adapter_folder().string()));
   lines.push_back(text("run folder ", folder.root().string()));

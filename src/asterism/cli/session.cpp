@@ -25,8 +25,8 @@ data::Thinking thinking(const std::string& name) {
 
 void report_data(const char* what, const data::DataSetReport& report) {
   log_info(what, ": ", report.samples, " samples, ", report.tokens, " tokens, ", report.trained_tokens,
-           " of them trained, in ", report.rows, " rows filled to ",
-           static_cast<int>(100.0 * report.fill_ratio + 0.5), " %");
+           " of them trained, in ", report.rows, " rows filled to ", static_cast<int>(100.0 * report.fill_ratio + 0.5),
+           " %");
   if (report.fit.without_targets > 0) {
     log_warning(what, ": left out ", report.fit.without_targets, " samples without a token to train");
   }
@@ -74,6 +74,21 @@ std::shared_ptr<const data::Tokenizer> load_tokenizer(const std::string& path, c
                 " entries. Use the tokenizer that belongs to the model (model.tokenizer)");
   }
   return tokenizer;
+}
+
+void copy_tokenizer(const std::string& path, const std::string& model_folder, const fs::path& target) {
+  const fs::path source = path.empty() ? fs::path(model_folder) : fs::path(path);
+  // A path may be the tokenizer's file itself, whatever its name.
+  const fs::path folder = fs::is_directory(source) ? source : source.parent_path();
+  const fs::path file = fs::is_directory(source) ? source / "tokenizer.json" : source;
+  const std::pair<fs::path, const char*> copies[] = {{file, "tokenizer.json"},
+                                                     {folder / "tokenizer_config.json", "tokenizer_config.json"}};
+  for (const auto& [from, name] : copies) {
+    std::error_code failure;
+    if (!fs::exists(from)) continue;
+    fs::copy_file(from, target / name, failure);
+    if (failure) run_error((target / name).string(), ": cannot copy ", from.string(), ": ", failure.message());
+  }
 }
 
 data::RowOptions row_options(const train::DataSection& section, std::shared_ptr<const data::Tokenizer> tokenizer,

@@ -21,7 +21,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Json = nlohmann::ordered_json;
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 StepSettings step_settings(const LoopInputs& inputs) {
   const Recipe& recipe = inputs.recipe;
@@ -55,6 +57,8 @@ class Loop {
   LoopSummary run() {
     const int64_t done = resume();
     summary_.first_step = summary_.last_step = done;
+    if (done == inputs_.steps) return summary_;
+    if (inputs_.on_start) inputs_.on_start();
     MetricsFile metrics(inputs_.folder.metrics_file(), done);
     std::optional<TensorboardWriter> board;
     if (recipe_.log.tensorboard) board.emplace(inputs_.folder.tensorboard_folder(), done);
@@ -133,9 +137,10 @@ class Loop {
     try {
       return run_step(inputs_.model, inputs_.train_data.rows_of_step(step), settings_);
     } catch (const c10::Error& error) {
-      run_error("step ", step + 1, ": ", user_message(error),
-                "; the weights are untouched. If values are not finite, try a lower optimizer.lr or model.compute: fp32; "
-                "the last checkpoint is intact");
+      run_error(
+          "step ", step + 1, ": ", user_message(error),
+          "; the weights are untouched. If values are not finite, try a lower optimizer.lr or model.compute: fp32; "
+          "the last checkpoint is intact");
     }
   }
 
@@ -186,7 +191,9 @@ class Loop {
 
 }  // namespace
 
-LoopSummary run_loop(const LoopInputs& inputs) { return Loop(inputs).run(); }
+LoopSummary run_loop(const LoopInputs& inputs) {
+  return Loop(inputs).run();
+}
 
 Evaluation evaluate(const model::Model& model, const data::DataSet& data, at::ScalarType compute,
                     int64_t sequence_length) {

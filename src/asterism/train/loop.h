@@ -18,9 +18,10 @@ struct LoopInputs {
   const data::DataSet& train_data;
   const data::DataSet* eval_data = nullptr;  // none: no evaluation
   const RunFolder& folder;
-  int64_t steps = 0;                  // of the whole run
+  int64_t steps = 0;  // of the whole run
   at::ScalarType compute = at::kFloat;
-  std::function<bool()> stop_requested = {};      // asked between steps; the run then saves and ends
+  std::function<bool()> stop_requested = {};  // asked between steps; the run then saves and ends
+  std::function<void()> on_start = {};        // before the first step of this process; not when none is left to do
   std::function<void(const std::filesystem::path&)> write_adapter = {};  // with every checkpoint; empty without LoRA
 };
 
