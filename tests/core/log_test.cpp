@@ -48,6 +48,25 @@ TEST(Logger, AppendsToAnExistingFile) {
   EXPECT_EQ(read_text(path), "first run\nsecond run\n");
 }
 
+TEST(Logger, HeldLinesComeFirstInTheFile) {
+  const TemporaryFolder folder;
+  std::ostringstream out;
+  Logger log(out, false);
+  log.info("dropped");
+  log.hold_lines();
+  log.info("held");
+  EXPECT_EQ(out.str(), "dropped\nheld\n");
+  log.open_file(folder / "log.txt");
+  log.info("later");
+  log.close_file();
+  EXPECT_EQ(read_text(folder / "log.txt"), "held\nlater\n");
+  log.hold_lines();
+  log.info("of a run without a file");
+  log.close_file();
+  log.open_file(folder / "log.txt");
+  EXPECT_EQ(read_text(folder / "log.txt"), "held\nlater\n");
+}
+
 TEST(Logger, NamesAFileThatCannotBeOpened) {
   const TemporaryFolder folder;
   std::ostringstream out;

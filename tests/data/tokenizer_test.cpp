@@ -69,6 +69,8 @@ TEST(Tokenizer, EncodesAddedTokensAndMergedText) {
   EXPECT_EQ(tokenizer.token_text(259), "Ġthe");
   EXPECT_TRUE(tokenizer.is_special(260));
   EXPECT_FALSE(tokenizer.is_special(261));
+  EXPECT_TRUE(tokenizer.has_token(0) && tokenizer.has_token(259) && tokenizer.has_token(261));
+  EXPECT_FALSE(tokenizer.has_token(-1) || tokenizer.has_token(262));
 }
 
 TEST(Tokenizer, RangesTileTheTextAndDecodeGivesItBack) {

@@ -14,20 +14,32 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+const std::string kReplacement = "\uFFFD";
+
 struct Prompt {
   std::string text;
   bool thinking = false;
 };
 
+// The mode that the row names, else thinking when the conversation holds reasoning.
+std::string mode_of_row(const Json& row, const Json& messages, const std::string& where) {
+  const auto own = row.is_object() ? row.find("thinking_mode") : row.end();
+  if (own == row.end() || own->is_null()) return data::has_reasoning(messages) ? "thinking" : "chat";
+  if (!own->is_string()) input_error(where, ": thinking_mode must be \"chat\" or \"thinking\", found ", own->dump());
+  return own->get<std::string>();
+}
+
 Prompt encode_prompt(const Json& row, const std::string& thinking_mode, const std::string& where) {
-  const Json& messages = row.is_array() ? row : row.contains("messages") ? row.at("messages") : row;
+  const Json& messages = row.is_object() && row.contains("messages") ? row.at("messages") : row;
   if (!messages.is_array()) input_error(where, ": expected a list of messages or an object with \"messages\"");
-  data::ChatOptions options;
-  std::string mode = thinking_mode;
-  if (mode.empty() && row.is_object()) mode = row.value("thinking_mode", std::string());
-  if (mode.empty()) mode = "chat";
-  options.thinking_mode = data::thinking_mode(mode);
-  return {data::encode_chat(messages, options).text, options.thinking_mode == data::ThinkingMode::Thinking};
+  try {
+    data::ChatOptions options;
+    const std::string mode = thinking_mode.empty() ? mode_of_row(row, messages, where) : thinking_mode;
+    options.thinking_mode = data::thinking_mode(mode);
+    return {data::encode_chat(messages, options).text, options.thinking_mode == data::ThinkingMode::Thinking};
+  } catch (const data::ChatError& error) {
+    input_error(where, ": ", error.explanation());
+  }
 }
 
 // A JSON file with one conversation, or JSON Lines with one a line.
@@ -67,17 +79,29 @@ Json decode_message(std::string completion, bool thinking) {
   return message;
 }
 
+// Rows of the model's vocabulary may be padding that no token of the tokenizer has: such an id shows as a replacement
+// character, as a character cut in two does.
+std::string decode_generated(const data::Tokenizer& tokenizer, const std::vector<int64_t>& ids) {
+  std::string decoded;
+  std::vector<int64_t> known;
+  for (const int64_t id : ids) {
+    if (tokenizer.has_token(id)) {
+      known.push_back(id);
+      continue;
+    }
+    decoded += tokenizer.decode(known) + kReplacement;
+    known.clear();
+  }
+  return decoded + tokenizer.decode(known);
+}
+
 // Prints what is new and complete: a token may end inside a character, which shows as a replacement character until
 // the next token brings the rest.
 class TextStream {
  public:
   void show(const std::string& text, bool last) {
-    const std::string replacement = "\xEF\xBF\xBD";
     size_t complete = text.size();
-    while (!last && complete >= replacement.size() &&
-           text.compare(complete - replacement.size(), replacement.size(), replacement) == 0) {
-      complete -= replacement.size();
-    }
+    while (!last && std::string_view(text).substr(0, complete).ends_with(kReplacement)) complete -= kReplacement.size();
     if (complete <= shown_) return;
     std::cout << text.substr(shown_, complete - shown_) << std::flush;
     shown_ = complete;
@@ -93,11 +117,11 @@ void answer(const model::Model& model, const data::Tokenizer& tokenizer, const P
   TextStream stream;
   const auto on_token = [&](const train::GeneratedToken& token) {
     if (token.id != options.stop_ids.front()) ids.push_back(token.id);
-    if (!json) stream.show(tokenizer.decode(ids), /*last=*/false);
+    if (!json) stream.show(decode_generated(tokenizer, ids), /*last=*/false);
     return true;
   };
   const auto tokens = train::generate(model, tokenizer.encode(prompt.text), options, on_token);
-  const std::string completion = tokenizer.decode(ids);
+  const std::string completion = decode_generated(tokenizer, ids);
   if (!json) {
     stream.show(completion, /*last=*/true);
     std::cout << "\n";

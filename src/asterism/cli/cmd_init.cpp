@@ -3,6 +3,7 @@
 #include "asterism/checkpoint/hf_checkpoint.h"
 #include "asterism/cli/command_line.h"
 #include "asterism/cli/commands.h"
+#include "asterism/cli/session.h"
 #include "asterism/core/error.h"
 #include "asterism/core/file.h"
 #include "asterism/core/log.h"
@@ -21,15 +22,6 @@ void check_tokenizer(const fs::path& folder, const model::Config& config) {
   if (tokens > config.vocab_size) {
     input_error(folder.string(), ": the tokenizer has ", tokens, " tokens, the model only ", config.vocab_size,
                 " (vocab_size in config.json); use a tokenizer that belongs to the model");
-  }
-}
-
-void copy_tokenizer(const fs::path& from, const fs::path& to) {
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) {
-    std::error_code failure;
-    if (!fs::exists(from / name)) continue;
-    fs::copy_file(from / name, to / name, failure);
-    if (failure) run_error((to / name).string(), ": cannot copy the file: ", failure.message());
   }
 }
 
@@ -53,7 +45,7 @@ int run_init(const InitArgs& args) {
   const auto spelling = args.layout == "native" ? checkpoint::Spelling::kNative : checkpoint::Spelling::kSavePretrained;
   // Written into the staging folder, so that weights and tokenizer appear together.
   checkpoint::write_checkpoint(folder.staging(), config, weights, {.spelling = spelling, .replace = true});
-  if (!args.tokenizer.empty()) copy_tokenizer(args.tokenizer, folder.staging());
+  if (!args.tokenizer.empty()) copy_tokenizer(args.tokenizer, "", folder.staging());
   folder.publish();
   log_info("wrote ", args.out);
   return kDone;

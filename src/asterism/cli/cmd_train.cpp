@@ -3,11 +3,13 @@
 
 #include "asterism/checkpoint/hf_checkpoint.h"
 #include "asterism/checkpoint/peft.h"
+#include "asterism/cli/command_line.h"
 #include "asterism/cli/commands.h"
 #include "asterism/cli/recipe_file.h"
 #include "asterism/cli/run_report.h"
 #include "asterism/cli/session.h"
 #include "asterism/core/error.h"
+#include "asterism/core/file.h"
 #include "asterism/core/log.h"
 #include "asterism/core/memory.h"
 #include "asterism/train/loop.h"
@@ -87,17 +89,29 @@ int64_t count_steps(const train::Recipe& recipe, const data::DataSet& data) {
          std::max<int64_t>(1, std::llround((recipe.train.epochs - whole) * static_cast<double>(after - before)));
 }
 
-void export_model(const train::RunFolder& folder, const model::Model& model) {
+void export_model(const train::Recipe& recipe, const train::RunFolder& folder, const model::Model& model) {
+  // Written into the staging folder, so that weights and tokenizer appear together.
+  AtomicFolder target(folder.model_folder(), /*replace=*/true);
   checkpoint::WriteOptions options;
   options.replace = true;
-  checkpoint::write_checkpoint(folder.model_folder(), model.config, model.weights, options);
+  checkpoint::write_checkpoint(target.staging(), model.config, model.weights, options);
+  copy_tokenizer(recipe.model.tokenizer, recipe.model.path, target.staging());
+  target.publish();
   log_info("model written to ", folder.model_folder().string());
+}
+
+// The report is written last: with it, nothing of a run to this step is missing.
+bool is_reported(const train::RunFolder& folder, int64_t step) {
+  if (!fs::exists(folder.report_file())) return false;
+  const auto report = nlohmann::json::parse(read_text(folder.report_file()), nullptr, /*allow_exceptions=*/false);
+  return report.is_object() && report.value("last_step", nlohmann::json()) == step;
 }
 
 }  // namespace
 
 int run_train(const TrainArgs& args) {
   train::Recipe recipe = read_recipe(args.recipe, args.overrides);
+  process_log().hold_lines();
   model::Model model = load_model(recipe.model.path, recipe.model.storage);
   if (recipe.model.mtp_weight > 0.0 && model.config.num_mtp_layers == 0) {
     input_error("model.mtp_weight: the checkpoint ", recipe.model.path, " has no MTP layer; set it to 0");
@@ -116,28 +130,37 @@ int run_train(const TrainArgs& args) {
     std::cout << recipe_to_yaml(recipe);
     log_info("dry run: the recipe, the model and the data are fine; ", steps, " steps of ", recipe.train.batch,
              " rows");
-    return 0;
+    process_log().close_file();
+    return kDone;
   }
 
   const train::RunFolder folder(fs::path(recipe.output) / recipe.name);
   folder.create();
   process_log().open_file(folder.log_file());
-  folder.write_recipe(recipe_to_yaml(recipe));
   const SignalGuard signals;
   train::LoopInputs inputs{recipe,          model,  parameters, *train_data,
                            eval_data.get(), folder, steps,      compute_type(recipe.model.compute)};
   inputs.stop_requested = [] { return stop_signal != 0; };
+  // Only now: a recipe that does not fit the checkpoint found is refused and must not replace the one that made it.
+  inputs.on_start = [&] { folder.write_recipe(recipe_to_yaml(recipe)); };
   if (recipe.lora) {
     inputs.write_adapter = [&](const fs::path& target) {
       checkpoint::write_adapter(target, model.config, model.weights, recipe.lora->config, recipe.model.path);
     };
   }
   const train::LoopSummary summary = train::run_loop(inputs);
-  if (!recipe.lora && !summary.stopped) export_model(folder, model);
+  const bool nothing_left = summary.first_step == summary.last_step;
+  if (nothing_left && is_reported(folder, steps)) {
+    log_info("nothing to do: all ", steps, " steps are done; for more, raise train.steps or train.epochs");
+    process_log().close_file();
+    return kDone;
+  }
+  if (nothing_left && recipe.lora) inputs.write_adapter(folder.adapter_folder());  // a crash came after the checkpoint
+  if (!recipe.lora && !summary.stopped) export_model(recipe, folder, model);
   folder.write_report(make_run_report(recipe, model, parameters, inputs, summary));
   for (const std::string& line : describe_run(recipe, folder, summary)) log_info(line);
   process_log().close_file();
-  return summary.stopped ? 130 : 0;
+  return summary.stopped ? kInterrupted : kDone;
 }
 
 }  // namespace asterism::cli

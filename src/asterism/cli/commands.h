@@ -23,27 +23,27 @@ int run_init(const InitArgs& args);
 
 struct TrainArgs {
   std::string recipe;
-  std::vector<std::string> overrides;  // of --set
+  std::vector<std::string> overrides{};  // of --set
   bool dry_run = false;
 };
 int run_train(const TrainArgs& args);
 
 struct EvalArgs {
   std::string model;
-  std::string adapter;                 // none when empty
-  std::vector<std::string> data;       // files, folders or patterns
-  std::vector<std::string> overrides;  // of --set: keys of the sections data and model
+  std::string adapter{};                 // none when empty
+  std::vector<std::string> data;         // files, folders or patterns
+  std::vector<std::string> overrides{};  // of --set: keys of the sections data and model
   bool json = false;
 };
 int run_eval(const EvalArgs& args);
 
 struct GenerateArgs {
   std::string model;
-  std::string adapter;    // none when empty
-  std::string tokenizer;  // that of the model when empty
-  std::string prompt;     // a user's message; exactly one of prompt and messages is not empty
-  std::string messages;   // file with conversations
-  std::string thinking;   // chat | thinking; as the conversation says when empty
+  std::string adapter{};    // none when empty
+  std::string tokenizer{};  // that of the model when empty
+  std::string prompt{};     // a user's message; exactly one of prompt and messages is not empty
+  std::string messages{};   // file with conversations
+  std::string thinking{};   // chat | thinking; as the conversation says when empty
   int64_t max_tokens = 128;
   double temperature = 0.0;
   double top_p = 1.0;

@@ -51,8 +51,10 @@ nlohmann::ordered_json make_run_report(const train::Recipe& recipe, const model:
   report["seconds"] = summary.seconds;
   report["tokens_per_second"] = summary.seconds > 0 ? static_cast<double>(summary.input_tokens) / summary.seconds : 0.0;
   report["peak_memory_bytes"] = peak_resident_bytes();
-  report["loss_first"] = summary.first_loss;
-  report["loss_last"] = summary.last_loss;
+  if (summary.last_step > summary.first_step) {
+    report["loss_first"] = summary.first_loss;
+    report["loss_last"] = summary.last_loss;
+  }
   if (summary.eval_loss_before) report["eval_loss_before"] = *summary.eval_loss_before;
   if (summary.eval_loss_after) report["eval_loss_after"] = *summary.eval_loss_after;
   return report;
@@ -64,10 +66,11 @@ std::vector<std::string> describe_run(const train::Recipe& recipe, const train::
   if (summary.stopped) {
     lines.push_back(text("stopped by a signal after step ", summary.last_step, "; run the same command to go on"));
   }
-  lines.push_back(text("loss ", fixed(summary.first_loss, 4), " -> ", fixed(summary.last_loss, 4), " in ",
-                       summary.last_step - summary.first_step, " steps, ", fixed(summary.seconds, 1), " s, ",
-                       fixed(summary.seconds > 0 ? summary.input_tokens / summary.seconds : 0.0, 0), " tokens/s, peak ",
-                       fixed(static_cast<double>(peak_resident_bytes()) / 1e9, 2), " GB"));
+  if (summary.last_step > summary.first_step)
+    lines.push_back(text("loss ", fixed(summary.first_loss, 4), " -> ", fixed(summary.last_loss, 4), " in ",
+                         summary.last_step - summary.first_step, " steps, ", fixed(summary.seconds, 1), " s, ",
+                         fixed(summary.seconds > 0 ? summary.input_tokens / summary.seconds : 0.0, 0),
+                         " tokens/s, peak ", fixed(static_cast<double>(peak_resident_bytes()) / 1e9, 2), " GB"));
   if (summary.eval_loss_before && summary.eval_loss_after) {
     lines.push_back(
         text("held-out loss ", fixed(*summary.eval_loss_before, 4), " -> ", fixed(*summary.eval_loss_after, 4)));

@@ -8,7 +8,8 @@
 
 namespace asterism::cli {
 
-/// report.json of a run: versions, machine, layout, totals, throughput, peak memory, final losses. SI units.
+/// report.json of a run: versions, machine, layout, totals, throughput, peak memory, final losses. SI units. What was
+/// not computed in this process (losses when no step was left, evaluations without data) has no key.
 nlohmann::ordered_json make_run_report(const train::Recipe& recipe, const model::Model& model,
                                        const std::vector<train::Parameter>& parameters, const train::LoopInputs& inputs,
                                        const train::LoopSummary& summary);

@@ -76,6 +76,21 @@ std::shared_ptr<const data::Tokenizer> load_tokenizer(const std::string& path, c
   return tokenizer;
 }
 
+void copy_tokenizer(const std::string& path, const std::string& model_folder, const fs::path& target) {
+  const fs::path source = path.empty() ? fs::path(model_folder) : fs::path(path);
+  // A path may be the tokenizer's file itself, whatever its name.
+  const fs::path folder = fs::is_directory(source) ? source : source.parent_path();
+  const fs::path file = fs::is_directory(source) ? source / "tokenizer.json" : source;
+  const std::pair<fs::path, const char*> copies[] = {{file, "tokenizer.json"},
+                                                     {folder / "tokenizer_config.json", "tokenizer_config.json"}};
+  for (const auto& [from, name] : copies) {
+    std::error_code failure;
+    if (!fs::exists(from)) continue;
+    fs::copy_file(from, target / name, failure);
+    if (failure) run_error((target / name).string(), ": cannot copy ", from.string(), ": ", failure.message());
+  }
+}
+
 data::RowOptions row_options(const train::DataSection& section, std::shared_ptr<const data::Tokenizer> tokenizer,
                              int64_t vocab_size) {
   data::RowOptions options;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,6 +22,10 @@ at::ScalarType compute_type(train::Compute compute);
 /// is fine for data that are token ids already. InputError when the tokenizer's ids do not fit the vocabulary.
 std::shared_ptr<const data::Tokenizer> load_tokenizer(const std::string& path, const std::string& model_folder,
                                                       int64_t vocab_size);
+
+/// Copies the tokenizer files of `path`, or of the model folder when `path` is empty, into the folder `target`, so that
+/// a new checkpoint can be used alone. Nothing when there is none. RunError when a file cannot be copied.
+void copy_tokenizer(const std::string& path, const std::string& model_folder, const std::filesystem::path& target);
 
 /// How rows become samples, by the recipe's data section.
 data::RowOptions row_options(const train::DataSection& section, std::shared_ptr<const data::Tokenizer> tokenizer,

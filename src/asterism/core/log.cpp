@@ -57,11 +57,23 @@ void Logger::open_file(const std::filesystem::path& path) {
   file_.open(path, std::ios::app | std::ios::binary);
   if (!file_) run_error(path.string(), ": cannot open the log file for writing");
   file_path_ = path;
+  write_to_file(held_);
+  holding_ = false;
+  held_.clear();
+}
+
+void Logger::hold_lines() {
+  const std::lock_guard lock(mutex_);
+  file_.close();
+  holding_ = true;
+  held_.clear();
 }
 
 void Logger::close_file() {
   const std::lock_guard lock(mutex_);
   file_.close();
+  holding_ = false;
+  held_.clear();
 }
 
 void Logger::write(std::string_view line, bool show) {
@@ -70,8 +82,14 @@ void Logger::write(std::string_view line, bool show) {
     out_ << line << '\n' << std::flush;
     show_status();
   }
+  const std::string whole_line = text(line, '\n');
+  if (holding_) held_ += whole_line;
+  write_to_file(whole_line);
+}
+
+void Logger::write_to_file(std::string_view lines) {
   if (!file_.is_open()) return;
-  file_ << line << '\n' << std::flush;
+  file_ << lines << std::flush;
   if (file_) return;
   file_.close();
   erase_status();

@@ -36,10 +36,15 @@ class Logger {
   /// Appends all further lines to `path`. RunError when it cannot be opened. A file that cannot be written later on
   /// (a full disk) is given up with a warning: a log is no reason to end a run.
   void open_file(const std::filesystem::path& path);
+  /// Keeps what is written from now on for the file that open_file names later: a run tells much about itself before
+  /// it has a folder.
+  void hold_lines();
+  /// Ends the file, or the keeping of lines for one.
   void close_file();
 
  private:
   void write(std::string_view line, bool show);
+  void write_to_file(std::string_view lines);
   void show_status();
   void erase_status();
 
@@ -50,6 +55,8 @@ class Logger {
   std::string status_;
   std::filesystem::path file_path_;
   std::ofstream file_;
+  bool holding_ = false;
+  std::string held_;  // lines for a file that is not open yet
 };
 
 /// The logger of this process, on stderr.

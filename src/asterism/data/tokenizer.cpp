@@ -205,10 +205,15 @@ std::optional<int64_t> Tokenizer::token_id(std::string_view token_text) const {
   return parts_->bpe.token_id(token_text);
 }
 
+bool Tokenizer::has_token(int64_t id) const {
+  if (parts_->added.find(id) != nullptr) return true;
+  return id >= 0 && id < parts_->bpe.id_limit() && !parts_->bpe.token_text(id).empty();
+}
+
 const std::string& Tokenizer::token_text(int64_t id) const {
   if (const AddedToken* added = parts_->added.find(id)) return added->content;
-  const bool known = id >= 0 && id < parts_->bpe.id_limit() && !parts_->bpe.token_text(id).empty();
-  if (!known) input_error(parts_->name, ": no token has id ", id, "; the vocabulary has ids below ", vocab_size());
+  if (!has_token(id))
+    input_error(parts_->name, ": no token has id ", id, "; the vocabulary has ids below ", vocab_size());
   return parts_->bpe.token_text(id);
 }
 

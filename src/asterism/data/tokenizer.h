@@ -56,6 +56,8 @@ class Tokenizer {
   /// The id of a token as the file spells it (added tokens as plain text, others in the byte alphabet: " the" is
   /// "Ġthe").
   std::optional<int64_t> token_id(std::string_view token_text) const;
+  /// Whether a token has this id: there may be holes below vocab_size().
+  bool has_token(int64_t id) const;
   /// The spelling of a token. InputError for an id without a token.
   const std::string& token_text(int64_t id) const;
   bool is_special(int64_t id) const;

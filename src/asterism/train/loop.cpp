@@ -57,6 +57,8 @@ class Loop {
   LoopSummary run() {
     const int64_t done = resume();
     summary_.first_step = summary_.last_step = done;
+    if (done == inputs_.steps) return summary_;
+    if (inputs_.on_start) inputs_.on_start();
     MetricsFile metrics(inputs_.folder.metrics_file(), done);
     std::optional<TensorboardWriter> board;
     if (recipe_.log.tensorboard) board.emplace(inputs_.folder.tensorboard_folder(), done);

@@ -21,6 +21,7 @@ struct LoopInputs {
   int64_t steps = 0;  // of the whole run
   at::ScalarType compute = at::kFloat;
   std::function<bool()> stop_requested = {};  // asked between steps; the run then saves and ends
+  std::function<void()> on_start = {};        // before the first step of this process; not when none is left to do
   std::function<void(const std::filesystem::path&)> write_adapter = {};  // with every checkpoint; empty without LoRA
 };
 
