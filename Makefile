@@ -1,5 +1,5 @@
 # Short names for the commands of this repository; the work is done by CMake and the scripts in tools/ and bench/.
-.PHONY: help setup build quickstart test test-long bench check format clean
+.PHONY: help setup configure build quickstart test test-long bench check format clean
 
 # Threads of the engine inside one test; ctest runs as many test programs at a time as there are cores.
 TEST_THREADS ?= 1
@@ -29,7 +29,8 @@ build: setup
 quickstart: build
 	@tools/quickstart
 
-test: build check
+test: configure check
+	@ninja -C build
 	@OMP_NUM_THREADS=$(TEST_THREADS) ctest --test-dir build --output-on-failure --parallel $(CORES)
 	@tools/cross-check
 
@@ -38,7 +39,8 @@ test-long: setup check
 	@ninja -C build/asan -j $(JOBS)
 	@tools/with-sanitizers ctest --test-dir build/asan --output-on-failure
 
-bench: build
+bench: configure
+	@ninja -C build bench_train_step bench_operators
 	@bench/run
 
 check:
