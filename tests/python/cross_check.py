@@ -140,10 +140,16 @@ def check_quickstart(build, work):
     model = work / "quickstart"
     run(build / "asterism", "init", "--config", ROOT / "recipes/quickstart/config.json", "--out", model, "--seed", 0)
     run(build / "asterism", "train", recipe, "--quiet", "--set", f"model.path={model}", "--set", f"output={work}/runs",
-        "--set", "train.epochs=0.1", "--set", "schedule.warmup_steps=0", "--set", "eval.every=0",
+        "--set", "train.epochs=0.5", "--set", "schedule.warmup_steps=0", "--set", "eval.every=0",
         "--set", "model.tokenizer=build/tokenizer")
     adapter = work / "runs/quickstart/adapter"
     ids = row(json.loads((model / "config.json").read_text())["vocab_size"], 30)
+    losses = [json.loads(run(build / "asterism", "eval", "--model", model, *extra, "--json", "--quiet",
+                             "--data", ROOT / "recipes/quickstart/held_out.jsonl"))["loss"]
+              for extra in ([], ["--adapter", adapter])]
+    print(f"quickstart, held-out loss: {losses[0]:.3f} before, {losses[1]:.3f} after half an epoch", flush=True)
+    if losses[1] > losses[0] - 0.5:
+        failures.append(f"quickstart: held-out loss {losses[0]} -> {losses[1]} did not improve")
     compare("quickstart adapter, read by peft", ours(build, model, adapter, ids, work), theirs(model, adapter, ids),
             ours(build, model, None, ids, work))
 
