@@ -18,6 +18,8 @@ from pathlib import Path
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+os.environ.setdefault("TQDM_DISABLE", "1")
 
 import torch  # noqa: E402
 from peft import PeftModel  # noqa: E402
@@ -54,7 +56,8 @@ def row(vocab, length=45):
 def ours(build, model, adapter, ids, folder):
     (folder / "ids.json").write_text(json.dumps(ids))
     run(build / "tests/dump_logits", model, adapter or "-", folder / "ids.json", folder / "logits.safetensors")
-    return load_file(folder / "logits.safetensors")["logits"]
+    # A copy: the loaded tensor is a view of the file, which the next call writes over.
+    return load_file(folder / "logits.safetensors")["logits"].clone()
 
 
 def theirs(model, adapter, ids):
