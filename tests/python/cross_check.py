@@ -141,10 +141,10 @@ def check_quickstart(build, work):
     if not (build / "tokenizer").exists():
         raise SystemExit("build/tokenizer is missing: run make setup")
     model = work / "quickstart"
-    run(build / "asterism", "init", "--config", ROOT / "recipes/quickstart/config.json", "--out", model, "--seed", 0)
+    run(build / "asterism", "init", "--config", ROOT / "recipes/quickstart/config.json", "--out", model, "--seed", 0,
+        "--tokenizer", build / "tokenizer")
     run(build / "asterism", "train", recipe, "--quiet", "--set", f"model.path={model}", "--set", f"output={work}/runs",
-        "--set", "train.epochs=0.5", "--set", "schedule.warmup_steps=0", "--set", "eval.every=0",
-        "--set", "model.tokenizer=build/tokenizer")
+        "--set", "train.epochs=0.5", "--set", "schedule.warmup_steps=0", "--set", "eval.every=0")
     adapter = work / "runs/quickstart/adapter"
     ids = row(json.loads((model / "config.json").read_text())["vocab_size"], 30)
     losses = [json.loads(run(build / "asterism", "eval", "--model", model, *extra, "--json", "--quiet",
