@@ -75,6 +75,17 @@ TEST(AttachLora, StartsAsTheBaseModelAndDependsOnSeedAndPathOnly) {
   EXPECT_FALSE(model.weights.layers[2].moe.moe.gate.lora.has_value());
 }
 
+TEST(LoraShapes, CountTheAdapterOfTheFlashExperts) {
+  // TC24: rank 8 on gate_up and down of 256 experts in 43 layers.
+  int64_t numbers = 0;
+  for (const TensorSpec& spec : {TensorSpec{"gate_up_proj", {256, 2 * 2048, 4096}, TensorRole::kMatrix},
+                                 TensorSpec{"down_proj", {256, 4096, 2048}, TensorRole::kMatrix}}) {
+    const LoraShapes shapes = lora_shapes(spec, 8);
+    numbers += 43 * (shapes.a[0] * shapes.a[1] + shapes.b[0] * shapes.b[1]);
+  }
+  EXPECT_EQ(numbers, 1262485504);
+}
+
 TEST(LoraScale, RankStabilisedDividesByTheRoot) {
   LoraConfig lora;
   lora.rank = 16;
