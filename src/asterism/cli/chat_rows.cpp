@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "asterism/data/excerpt.h"
+#include "asterism/data/rows.h"
 #include "asterism/data/utf8.h"
 
 namespace asterism::cli {
@@ -14,7 +15,6 @@ using data::History;
 using Json = nlohmann::ordered_json;
 
 // No real row nests deeper; copying and destroying a value recurses, so the depth must be bounded.
-constexpr int kMaxDepth = 200;
 constexpr size_t kExcerptCharacters = 200;
 
 [[noreturn]] void row_error(const std::string& category, const std::string& explanation) {
@@ -61,24 +61,6 @@ Json encode_one(const Json& messages, const ChatDefaults& options, const data::T
   return {{"text", chat.text}, {"ids", ids}, {"weights", data::token_weights(bodies, ends)}};
 }
 
-bool nests_too_deep(const std::string& line) {
-  int depth = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < line.size(); ++i) {
-    const char c = line[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      if (c == '"') in_string = false;
-      continue;
-    }
-    in_string = c == '"';
-    if (c == '{' || c == '[') ++depth;
-    if (c == '}' || c == ']') --depth;
-    if (depth > kMaxDepth) return true;
-  }
-  return false;
-}
-
 }  // namespace
 
 Json encode_chat_row(const Json& row, const ChatDefaults& defaults, const data::TokenizeFunction& tokenize) {
@@ -113,7 +95,7 @@ Json parse_row(const std::string& line) {
   if (const auto offset = data::find_invalid_utf8(line)) {
     row_error("invalid_utf8", text("byte ", *offset, " of the row is not UTF-8"));
   }
-  if (nests_too_deep(line)) row_error("too_deep", text("more than ", kMaxDepth, " levels of brackets"));
+  if (data::nests_too_deep(line)) row_error("too_deep", text("more than ", data::kMaxRowDepth, " levels of brackets"));
   try {
     Json row = Json::parse(line);
     if (!row.is_object()) row_error("not_an_object", text("a row must be a JSON object, found ", row.type_name()));

@@ -17,7 +17,6 @@ constexpr int64_t kNotTrained = -100;
 constexpr size_t kExcerptCharacters = 200;
 constexpr size_t kShownBadRows = 5;
 // No real row nests deeper; copying a value recurses, so the depth must be bounded.
-constexpr int kMaxDepth = 200;
 
 enum class Kind { Chat, Tokens, Text, ShareGpt, Alpaca };
 
@@ -37,30 +36,12 @@ bool has(const Json& object, const char* key) {
   return found != object.end() && !found->is_null();
 }
 
-bool nests_too_deep(std::string_view text) {
-  int depth = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      if (c == '"') in_string = false;
-      continue;
-    }
-    in_string = c == '"';
-    if (c == '{' || c == '[') ++depth;
-    if (c == '}' || c == ']') --depth;
-    if (depth > kMaxDepth) return true;
-  }
-  return false;
-}
-
 Json parse_row(const RawRow& row) {
   if (const auto offset = find_invalid_utf8(row.text)) {
     throw RowError("invalid_utf8", text("byte ", *offset, " of the row is not UTF-8; convert the file to UTF-8"), row);
   }
   if (nests_too_deep(row.text)) {
-    throw RowError("too_deep", text("more than ", kMaxDepth, " levels of brackets"), row);
+    throw RowError("too_deep", text("more than ", kMaxRowDepth, " levels of brackets"), row);
   }
   try {
     return Json::parse(row.text);
@@ -259,6 +240,24 @@ std::string describe(const std::string& category, const std::string& explanation
 }
 
 }  // namespace
+
+bool nests_too_deep(std::string_view text) {
+  int depth = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      if (c == '"') in_string = false;
+      continue;
+    }
+    in_string = c == '"';
+    if (c == '{' || c == '[') ++depth;
+    if (c == '}' || c == ']') --depth;
+    if (depth > kMaxRowDepth) return true;
+  }
+  return false;
+}
 
 RowError::RowError(std::string category, const std::string& explanation, const RawRow& row)
     : InputError(describe(category, explanation, row)), category_(std::move(category)) {}

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "asterism/core/error.h"
@@ -48,6 +49,12 @@ struct RowOptions {
 /// RowError for a row that is none or several of these or is malformed. InputError when an id does not fit the
 /// vocabulary or text comes without a tokenizer: no single row is to blame, so these are never skipped.
 std::vector<Sample> samples_of_row(const RawRow& row, const RowOptions& options);
+
+/// Levels of brackets that a row may have.
+inline constexpr int kMaxRowDepth = 200;
+
+/// Whether a JSON text nests its brackets deeper than that: found before a recursive parser sees it.
+bool nests_too_deep(std::string_view text);
 
 struct ReadReport {
   int64_t rows = 0;  // good and bad
