@@ -22,25 +22,29 @@ help:
 setup:
 	@tools/setup
 
-build: setup
+configure: setup
 	@CXX="$$(cat build/compiler)" cmake --preset release >/dev/null
-	@ninja -C build -j $(JOBS)
+
+build: configure
+	@ninja -C build -j $(JOBS) asterism
 
 quickstart: build
 	@tools/quickstart
 
-test: configure check
-	@ninja -C build
+test: configure
+	@tools/check
+	@ninja -C build -j $(JOBS)
 	@OMP_NUM_THREADS=$(TEST_THREADS) ctest --test-dir build --output-on-failure --parallel $(CORES)
 	@tools/cross-check
 
-test-long: setup check
+test-long: setup
+	@tools/check
 	@CXX="$$(cat build/compiler)" cmake --preset asan >/dev/null
 	@ninja -C build/asan -j $(JOBS)
 	@tools/with-sanitizers ctest --test-dir build/asan --output-on-failure
 
 bench: configure
-	@ninja -C build bench_train_step bench_operators
+	@ninja -C build -j $(JOBS) bench_train_step bench_operators
 	@bench/run
 
 check:
