@@ -47,8 +47,8 @@ class SignalGuard {
 
 // Attaches fresh or stored LoRA pairs, or chooses the trained tensors of full fine-tuning.
 std::vector<train::Parameter> prepare_parameters(train::Recipe& recipe, model::Model& model) {
+  const train::TrainedParts parts{recipe.model.indexer == train::IndexerMode::kKl, recipe.model.mtp_weight > 0.0};
   if (!recipe.lora) {
-    const train::TrainedParts parts{recipe.model.indexer == train::IndexerMode::kKl, recipe.model.mtp_weight > 0.0};
     const auto parameters = train::full_parameters(model, parts);
     log_info("full fine-tuning: ", parameters.size(), " tensors, ", train::count_elements(parameters), " numbers");
     return parameters;
@@ -64,7 +64,7 @@ std::vector<train::Parameter> prepare_parameters(train::Recipe& recipe, model::M
   } else {
     paths = model::attach_lora(model.config, model.weights, recipe.lora->config, recipe.seed);
   }
-  const auto parameters = train::lora_parameters(model);
+  const auto parameters = train::lora_parameters(model, recipe.lora->config.modules_to_save, parts);
   log_info("LoRA on ", paths.size(), " matrices, ", train::count_elements(parameters), " trained numbers:");
   for (const std::string& line : summarise_paths(paths)) log_info("  ", line);
   return parameters;

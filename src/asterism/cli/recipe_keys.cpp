@@ -299,6 +299,9 @@ std::vector<RecipeKey> lora_and_train_keys() {
       text_list(
           "lora.targets", "a list of attention, shared_experts, experts, or names of modules with * for any text",
           [](Recipe & r) -> auto& { return lora(r).config.targets; }),
+      text_list(
+          "lora.modules_to_save", "a list of modules such as lm_head or mlp.gate",
+          [](Recipe & r) -> auto& { return lora(r).config.modules_to_save; }),
       whole(
           "train.steps", 1, [](Recipe & r) -> auto& { return r.train.steps; }),
       number(
@@ -411,9 +414,14 @@ const std::vector<std::string>& recipe_sections() {
   return sections;
 }
 
+const std::vector<std::string>& keys_of_adapter() {
+  static const std::vector<std::string> keys = {"lora.rank", "lora.alpha", "lora.rslora", "lora.targets",
+                                                "lora.modules_to_save"};
+  return keys;
+}
+
 std::optional<RecipeValue> printed_value(const RecipeKey& key, const Recipe& recipe) {
-  const bool from_adapter =
-      key.path == "lora.rank" || key.path == "lora.alpha" || key.path == "lora.rslora" || key.path == "lora.targets";
+  const bool from_adapter = std::ranges::find(keys_of_adapter(), key.path) != keys_of_adapter().end();
   if (key.section() == "lora" && !recipe.lora) return std::nullopt;
   if (from_adapter && !recipe.lora->from.empty()) return std::nullopt;
   if (key.path == "train.steps" && recipe.train.steps == 0) return std::nullopt;

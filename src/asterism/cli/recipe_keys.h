@@ -47,6 +47,9 @@ const RecipeKey* find_key(const std::string& path);
 /// Names of the sections, in order.
 const std::vector<std::string>& recipe_sections();
 
+/// The keys whose values come from the adapter when lora.from names one.
+const std::vector<std::string>& keys_of_adapter();
+
 /// The value to print, or nothing where the recipe does not have the key: keys of `lora` in full fine-tuning, those
 /// that come from the adapter of lora.from, the one of steps and epochs that is not set, empty texts and lists.
 std::optional<RecipeValue> printed_value(const RecipeKey& key, const train::Recipe& recipe);

@@ -49,6 +49,7 @@ Json run_identity(const Recipe& recipe, const model::Config& config) {
     identity["lora.rslora"] = recipe.lora->config.rslora;
     identity["lora.dropout"] = recipe.lora->config.dropout;
     identity["lora.targets"] = recipe.lora->config.targets;
+    identity["lora.modules_to_save"] = recipe.lora->config.modules_to_save;
   }
   return identity;
 }
