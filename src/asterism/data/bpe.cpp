@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <functional>
 #include <utility>
 
@@ -15,9 +14,12 @@ namespace asterism::data {
 namespace {
 
 constexpr uint32_t kNone = ~uint32_t{0};
-constexpr int64_t kMaxId = (1 << 24) - 1;  // far above any vocabulary; keeps a bad id from reserving gigabytes
+constexpr int64_t kMaxId = MergeTable::kMaxToken;
 // Up to here the lowest rank is looked for one by one, which needs no queue and no links.
 constexpr size_t kFewBytes = 48;
+constexpr size_t kBlock = 16;
+constexpr int kPlaceBits = 6;  // kFewBytes <= 2^6
+constexpr int32_t kNoOrder = int32_t{MergeTable::kNoRank} << kPlaceBits;
 
 // C0, C1 and F5 to FF occur in no UTF-8 text, so a vocabulary may lack them.
 bool occurs_in_utf8(int byte) {
@@ -26,6 +28,15 @@ bool occurs_in_utf8(int byte) {
 
 uint32_t hash_of(std::string_view token_text) {
   return static_cast<uint32_t>(std::hash<std::string_view>{}(token_text));
+}
+
+// Whole blocks of fixed length, which a compiler turns into vector instructions.
+int32_t lowest_order(const int32_t* orders, size_t blocks) {
+  int32_t lowest = kNoOrder;
+  for (size_t block = 0; block < blocks; ++block) {
+    for (size_t i = 0; i < kBlock; ++i) lowest = std::min(lowest, orders[block * kBlock + i]);
+  }
+  return lowest;
 }
 
 void check_options(const JsonPart& model) {
@@ -43,7 +54,7 @@ void check_options(const JsonPart& model) {
 
 }  // namespace
 
-Bpe::Bpe(const JsonPart& model, BpeTables tables) : merges_(tables.merges.size()) {
+Bpe::Bpe(const JsonPart& model, BpeTables tables) : ranks_(tables.merges.size()) {
   check_options(model);
   const JsonPart vocab = model.at("vocab");
   read_vocabulary(vocab, std::move(tables.vocab));
@@ -114,7 +125,7 @@ void Bpe::find_byte_tokens(const JsonPart& vocab) {
 void Bpe::read_merges(const JsonPart& merges, const std::vector<BpeTables::Merge>& entries) {
   if (!merges.value().is_array()) merges.fail("expected an array, found ", merges.value().type_name());
   const auto fail = [&](size_t rank, const auto&... parts) { input_error(merges.place(), "[", rank, "]: ", parts...); };
-  first_merges_.assign(size_t{1} << 16, kNoMerge);
+  if (entries.size() >= MergeTable::kNoRank) merges.fail("has ", entries.size(), " merges; more than can be held");
   std::string joined;
   for (size_t rank = 0; rank < entries.size(); ++rank) {
     const auto& [left, right] = entries[rank];
@@ -125,13 +136,14 @@ void Bpe::read_merges(const JsonPart& merges, const std::vector<BpeTables::Merge
       return id;
     };
     const uint32_t left_id = id_of(left), right_id = id_of(right);
-    const PackedMerge merge = pack_merge(static_cast<uint32_t>(rank), id_of(joined));
-    const PackedMerge known = merges_.insert(left_id, right_id, merge);
-    if (known != kNoMerge) fail(rank, "repeats merge ", merge_rank(known));
+    results_.push_back(id_of(joined));
+    const uint32_t known = ranks_.insert(left_id, right_id, static_cast<uint32_t>(rank));
+    if (known != MergeTable::kNoRank) fail(rank, "repeats merge ", known);
     content_hash_ = mix_bits(content_hash_ ^ left_id ^ uint64_t{right_id} << 32);
   }
-  for (size_t pair = 0; pair < first_merges_.size(); ++pair) {
-    first_merges_[pair] = merges_.find(byte_tokens_[pair >> 8], byte_tokens_[pair & 0xFF]);
+  first_ranks_.resize(size_t{1} << 16);
+  for (size_t pair = 0; pair < first_ranks_.size(); ++pair) {
+    first_ranks_[pair] = ranks_.find(byte_tokens_[pair >> 8], byte_tokens_[pair & 0xFF]);
   }
 }
 
@@ -170,47 +182,61 @@ void Bpe::merge(std::string_view bytes, Scratch& scratch, std::vector<int64_t>& 
 }
 
 void Bpe::merge_few(std::string_view bytes, std::vector<int64_t>& ids) const {
+  // A symbol stays at the place of its first byte. Its order is the rank of its merge with the next one and then its
+  // place: the lowest of these numbers is the merge to do. Places that begin no symbol have none.
+  std::array<int32_t, kFewBytes> orders;
   std::array<uint32_t, kFewBytes> symbols;
-  std::array<PackedMerge, kFewBytes> merges;  // of each symbol with the next
-  size_t count = bytes.size();
-  for (size_t i = 0; i < count; ++i) symbols[i] = byte_tokens_[static_cast<unsigned char>(bytes[i])];
-  for (size_t i = 0; i + 1 < count; ++i) merges[i] = first_merge(bytes[i], bytes[i + 1]);
-  while (count > 1) {
-    const auto begin = merges.begin();
-    const auto last = begin + static_cast<std::ptrdiff_t>(count) - 1;
-    const auto lowest = std::min_element(begin, last);  // the leftmost of equal ones
-    if (*lowest == kNoMerge) break;
-    const auto at = static_cast<size_t>(lowest - begin);
-    symbols[at] = merge_result(*lowest);
-    const size_t moved = count - at - 2;
-    std::memmove(&symbols[at + 1], &symbols[at] + 2, moved * sizeof(symbols[0]));
-    if (moved > 0) std::memmove(&merges[at], &merges[at + 1], moved * sizeof(merges[0]));
-    --count;
-    if (at > 0) merges[at - 1] = merges_.find(symbols[at - 1], symbols[at]);
-    if (at + 1 < count) merges[at] = merges_.find(symbols[at], symbols[at + 1]);
+  std::array<uint8_t, kFewBytes + 1> previous, next;
+  const size_t count = bytes.size();
+  const size_t blocks = (count + kBlock - 1) / kBlock;
+  const auto order = [this](uint32_t rank, size_t place) {
+    __builtin_prefetch(results_.data() + rank);  // needed when this merge is done
+    return static_cast<int32_t>(rank << kPlaceBits | place);
+  };
+  std::fill_n(orders.begin(), blocks * kBlock, kNoOrder);
+  for (size_t i = 0; i < count; ++i) {
+    symbols[i] = byte_tokens_[static_cast<unsigned char>(bytes[i])];
+    if (i + 1 < count) orders[i] = order(first_rank(bytes[i], bytes[i + 1]), i);
+    previous[i] = static_cast<uint8_t>(i - 1);
+    next[i] = static_cast<uint8_t>(i + 1);
   }
-  ids.insert(ids.end(), symbols.begin(), symbols.begin() + static_cast<std::ptrdiff_t>(count));
+  while (true) {
+    const int32_t lowest = lowest_order(orders.data(), blocks);
+    if (lowest >= kNoOrder) break;
+    const size_t left = static_cast<size_t>(lowest) & ((1u << kPlaceBits) - 1);
+    const size_t right = next[left], after = next[right];
+    symbols[left] = results_[static_cast<size_t>(lowest) >> kPlaceBits];
+    orders[right] = kNoOrder;
+    next[left] = static_cast<uint8_t>(after);
+    previous[after] = static_cast<uint8_t>(left);
+    orders[left] = after < count ? order(ranks_.find(symbols[left], symbols[after]), left) : kNoOrder;
+    if (left == 0) continue;
+    const size_t before = previous[left];
+    orders[before] = order(ranks_.find(symbols[before], symbols[left]), before);
+  }
+  for (size_t i = 0; i < count; i = next[i]) ids.push_back(symbols[i]);
 }
 
 void Bpe::merge_many(std::string_view bytes, Scratch& scratch, std::vector<int64_t>& ids) const {
+  constexpr uint32_t kNoRank = MergeTable::kNoRank;
   auto& symbols = scratch.symbols_;
   auto& queue = scratch.queue_;
-  const auto candidate = [](PackedMerge merge, uint32_t left) { return uint64_t{merge_rank(merge)} << 32 | left; };
+  const auto candidate = [](uint32_t rank, uint32_t left) { return uint64_t{rank} << 32 | left; };
   const auto count = static_cast<uint32_t>(bytes.size());
   symbols.clear();
   queue.clear();
   for (uint32_t i = 0; i < count; ++i) {
     const bool last = i + 1 == count;
-    const PackedMerge merge = last ? kNoMerge : first_merge(bytes[i], bytes[i + 1]);
+    const uint32_t rank = last ? kNoRank : first_rank(bytes[i], bytes[i + 1]);
     const uint32_t id = byte_tokens_[static_cast<unsigned char>(bytes[i])];
-    symbols.push_back({id, i == 0 ? kNone : i - 1, last ? kNone : i + 1, i + 1, merge});
-    if (merge != kNoMerge) queue.push_back(candidate(merge, i));
+    symbols.push_back({id, i == 0 ? kNone : i - 1, last ? kNone : i + 1, i + 1, rank});
+    if (rank != kNoRank) queue.push_back(candidate(rank, i));
   }
   const auto update = [&](uint32_t left) {
     Scratch::Symbol& symbol = symbols[left];
-    symbol.merge = symbol.next == kNone ? kNoMerge : merges_.find(symbol.id, symbols[symbol.next].id);
-    if (symbol.merge == kNoMerge) return;
-    queue.push_back(candidate(symbol.merge, left));
+    symbol.rank = symbol.next == kNone ? kNoRank : ranks_.find(symbol.id, symbols[symbol.next].id);
+    if (symbol.rank == kNoRank) return;
+    queue.push_back(candidate(symbol.rank, left));
     std::push_heap(queue.begin(), queue.end(), std::greater<>());
   };
 
@@ -221,12 +247,12 @@ void Bpe::merge_many(std::string_view bytes, Scratch& scratch, std::vector<int64
     queue.pop_back();
     const auto at = static_cast<uint32_t>(lowest);
     Scratch::Symbol& left = symbols[at];
-    if (left.merge == kNoMerge || candidate(left.merge, at) != lowest) continue;  // a symbol has been merged since
+    if (candidate(left.rank, at) != lowest) continue;  // one of the two symbols has been merged since
     Scratch::Symbol& right = symbols[left.next];
-    left.id = merge_result(left.merge);
+    left.id = results_[left.rank];
     left.end = right.end;
     left.next = right.next;
-    right.merge = kNoMerge;
+    right.rank = kNoRank;
     if (left.next != kNone) symbols[left.next].previous = at;
     update(at);
     if (left.previous != kNone) update(left.previous);

@@ -51,7 +51,7 @@ class Bpe {
     uint32_t hash = 0;
     uint32_t id = kNoId;
   };
-  static constexpr uint32_t kNoId = ~uint32_t{0};
+  static constexpr uint32_t kNoId = MergeTable::kNoToken;
 
   void read_vocabulary(const JsonPart& vocab, std::vector<BpeTables::Entry> entries);
   void read_merges(const JsonPart& merges, const std::vector<BpeTables::Merge>& entries);
@@ -63,16 +63,17 @@ class Bpe {
   void merge(std::string_view bytes, Scratch& scratch, std::vector<int64_t>& ids) const;
   void merge_few(std::string_view bytes, std::vector<int64_t>& ids) const;
   void merge_many(std::string_view bytes, Scratch& scratch, std::vector<int64_t>& ids) const;
-  PackedMerge first_merge(char left, char right) const {
-    return first_merges_[size_t{static_cast<unsigned char>(left)} << 8 | static_cast<unsigned char>(right)];
+  uint32_t first_rank(char left, char right) const {
+    return first_ranks_[size_t{static_cast<unsigned char>(left)} << 8 | static_cast<unsigned char>(right)];
   }
 
   std::vector<std::string> texts_, bytes_;
   std::vector<uint32_t> lengths_;  // of bytes_
   std::vector<IndexSlot> index_;   // open addressing, size a power of two, at most half full
   std::array<uint32_t, 256> byte_tokens_{};
-  std::vector<PackedMerge> first_merges_;  // of two bytes
-  MergeTable merges_;
+  std::vector<uint32_t> first_ranks_;  // of two bytes
+  MergeTable ranks_;
+  std::vector<uint32_t> results_;                                // of merges, by rank
   std::unordered_map<std::string_view, uint32_t> whole_pieces_;  // with ignore_merges: by bytes_
   uint64_t content_hash_ = 0;
 };
@@ -84,7 +85,7 @@ class Bpe::Scratch {
     uint32_t id;
     uint32_t previous, next;  // kNone at the ends
     uint32_t end;             // offset in the piece
-    PackedMerge merge;        // with the next symbol; kNoMerge once this symbol is merged into its left neighbour
+    uint32_t rank;            // of the merge with the next symbol; kNoRank once it is merged into its left neighbour
   };
   std::vector<Symbol> symbols_;
   std::vector<uint64_t> queue_;  // a heap of (rank, index of the left symbol), lowest first
