@@ -6,6 +6,7 @@
 
 #include "asterism/core/error.h"
 #include "asterism/core/rng.h"
+#include "asterism/data/data_files.h"
 
 namespace asterism::data {
 namespace {

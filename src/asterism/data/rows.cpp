@@ -279,8 +279,8 @@ std::vector<Sample> read_samples(const std::vector<std::filesystem::path>& files
                                  ReadReport& report) {
   std::vector<Sample> samples;
   for (const auto& file : files) {
-    RowSource source(file);
-    while (const auto row = source.next()) {
+    const std::unique_ptr<RowSource> source = open_rows(file);
+    while (const auto row = source->next()) {
       ++report.rows;
       try {
         for (Sample& sample : samples_of_row(*row, options)) samples.push_back(std::move(sample));
