@@ -2,7 +2,9 @@
 // Seconds are processor seconds of one thread, the median of the passes after a first one.
 //
 //   bench_data tokenizer TOKENIZER PASSES TEXT...       texts, cut into documents of 20,000 bytes -> token ids
-//   bench_data rows TOKENIZER PASSES ROWS.jsonl LENGTH  chat rows -> rendered, tokenized, masked, packed
+//   bench_data rows TOKENIZER PASSES ROWS.jsonl LENGTH  chat rows -> read, rendered, tokenized, masked, packed: an
+//   epoch
+//                                                       in shuffled order, behind the preparation pass
 //   bench_data load TOKENIZER PASSES                    tokenizer.json -> ready
 
 #include <algorithm>
@@ -18,6 +20,7 @@
 #include "asterism/core/file.h"
 #include "asterism/core/memory.h"
 #include "asterism/data/loader.h"
+#include "asterism/data/step_reader.h"
 #include "asterism/data/tokenizer.h"
 
 namespace {
@@ -100,24 +103,29 @@ data::RowOptions row_options(const std::shared_ptr<const data::Tokenizer>& token
 
 Json measure_rows(std::shared_ptr<const data::Tokenizer> tokenizer, const std::string& path, int64_t length,
                   int passes) {
-  data::DataSetOptions set;
-  set.packing.sequence_length = length;
-  data::DataSetReport report;
+  data::PreparationOptions preparation;
+  preparation.rows = row_options(tokenizer);
+  preparation.fit.sequence_length = length;
+  const std::clock_t start = std::clock();
+  data::PreparedData prepared = data::prepare_data({{path, 1.0}}, preparation, {});
+  const double prepare_seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+  const data::DataSet set(std::move(prepared), preparation.rows, preparation.fit, {});
+  const data::PreparationReport& report = set.report();
   const double seconds = median_seconds(passes, [&] {
-    const data::DataSet loaded({path}, row_options(tokenizer), set);
-    for (int64_t row = 0; row < loaded.rows_per_epoch(0); ++row) loaded.rows_of_step(row);
-    report = loaded.report();
+    data::StepReader reader(set, {}, {});
+    for (int64_t row = 0; row < set.rows_per_epoch(0); ++row) reader.next();
   });
   const double size = megabytes(std::filesystem::file_size(path));
   return {{"kind", "chat_rows"},
           {"program", "asterism"},
-          {"rows", report.read.rows},
+          {"rows", report.rows},
           {"mb", size},
           {"tokens", report.tokens},
           {"trained_tokens", report.trained_tokens},
-          {"fill_ratio", report.fill_ratio},
+          {"fill_ratio", set.fill_ratio(0)},
+          {"prepare_seconds", prepare_seconds},
           {"seconds", seconds},
-          {"rows_per_s", static_cast<double>(report.read.rows) / seconds},
+          {"rows_per_s", static_cast<double>(report.rows) / seconds},
           {"mb_per_s", size / seconds},
           {"peak_rss_mb", megabytes(peak_resident_bytes())}};
 }

@@ -111,6 +111,10 @@ std::vector<Sample> encode_samples(const Json& messages, const ChatOptions& chat
   Json prefix = Json::array();
   for (size_t turn = 0; turn < turn_ends.size(); ++turn) {
     while (prefix.size() < turn_ends[turn]) prefix.push_back(messages[prefix.size()]);
+    if (loss_options.only_part.value_or(turn) != turn) {
+      samples.emplace_back();
+      continue;
+    }
     const std::string turn_origin = origin + " turn " + std::to_string(turn + 1);
     samples.push_back(encode_sample(prefix, chat_options, loss_options, tokenize, turn_origin));
   }

@@ -22,9 +22,11 @@ class RowError : public InputError {
  public:
   RowError(std::string category, const std::string& explanation, const RawRow& row);
   const std::string& category() const { return category_; }
+  /// What is wrong, without the place and the row.
+  const std::string& explanation() const { return explanation_; }
 
  private:
-  std::string category_;
+  std::string category_, explanation_;
 };
 
 /// Auto: the row's own thinking_mode, else thinking when an assistant message has reasoning, else chat.
@@ -55,16 +57,5 @@ inline constexpr int kMaxRowDepth = 200;
 
 /// Whether a JSON text nests its brackets deeper than that: found before a recursive parser sees it.
 bool nests_too_deep(std::string_view text);
-
-struct ReadReport {
-  int64_t rows = 0;  // good and bad
-  int64_t bad_rows = 0;
-  std::map<std::string, int64_t> bad_by_category;
-  std::vector<std::string> first_bad;  // messages of the first few bad rows
-};
-
-/// The samples of all rows of the files, in order. A bad row is an error or, with BadRows::Skip, counted in `report`.
-std::vector<Sample> read_samples(const std::vector<std::filesystem::path>& files, const RowOptions& options,
-                                 ReadReport& report);
 
 }  // namespace asterism::data
