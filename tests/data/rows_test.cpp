@@ -151,71 +151,9 @@ TEST(Rows, OptionsOfTheRowWin) {
   EXPECT_EQ(samples(turns).size(), 2u);
 }
 
-TEST(Rows, ForeignIdsAreNeverSkipped) {
-  const test::TemporaryFolder folder;
-  const auto file = folder.write("a.jsonl", "{\"input_ids\": [1]}\n{\"input_ids\": [3, 300]}\n");
-  RowOptions options = byte_options();
-  options.bad_rows = BadRows::Skip;
-  ReadReport report;
-  try {
-    read_samples({file}, options, report);
-    FAIL();
-  } catch (const InputError& error) {
-    const std::string message = error.what();
-    for (const char* part : {"a.jsonl:2", "300", "256", "tokenizer"}) {
-      EXPECT_NE(message.find(part), std::string::npos) << part << " in " << message;
-    }
-  }
-}
-
 TEST(Rows, TextWithoutTokenizerIsAnError) {
   EXPECT_THROW(samples(R"({"text": "x"})", {}), InputError);
   EXPECT_THROW(samples(kChatRow, {}), InputError);
-}
-
-TEST(Rows, BadRowsAreSkippedAndCountedOnRequest) {
-  const test::TemporaryFolder folder;
-  const auto lines = folder.write("a.jsonl", "{\"text\": \"ok\"}\n{bad\n{\"text\": \"\"}\n{\"text\": \"ok\"}\n{\"te");
-  const auto list = folder.write("b.json", "[{\"text\": \"fine\"}, {bad}, {\"text\": \"fine\"}");
-  RowOptions options = byte_options();
-  ReadReport strict;
-  EXPECT_THROW(read_samples({lines}, options, strict), RowError);
-  options.bad_rows = BadRows::Skip;
-  ReadReport report;
-  EXPECT_EQ(read_samples({lines, list}, options, report).size(), 4u);
-  EXPECT_EQ(report.rows, 8);
-  EXPECT_EQ(report.bad_rows, 4);
-  EXPECT_EQ(report.bad_by_category, (std::map<std::string, int64_t>{{"empty_row", 1}, {"invalid_json", 3}}));
-  ASSERT_EQ(report.first_bad.size(), 4u);
-  EXPECT_NE(report.first_bad[0].find("a.jsonl:2"), std::string::npos);
-  EXPECT_NE(report.first_bad[2].find("written completely"), std::string::npos) << report.first_bad[2];
-}
-
-TEST(Rows, BundledChatsAreReadable) {
-  const auto folder = std::filesystem::path(ASTERISM_SOURCE_DIR) / "recipes" / "quickstart";
-  for (const char* name : {"train.jsonl", "held_out.jsonl"}) {
-    ReadReport report;
-    const auto read = read_samples({folder / name}, byte_options(), report);
-    EXPECT_GE(report.rows, 40);
-    for (const Sample& sample : read) EXPECT_GT(sample.trained_tokens(), 0) << sample.origin;
-  }
-}
-
-TEST(Rows, ALineOfManyMegabytesIsRead) {
-  const test::TemporaryFolder folder;
-  const std::string text(50u << 20, 'x');
-  const auto file = folder.write("a.jsonl", "{\"text\": \"" + text + "\"}\n{\"text\": \"y\"}");
-  RowOptions options;
-  size_t longest = 0;
-  options.tokenize = [&](std::string_view view, std::span<const ByteRange>, std::vector<int64_t>& ids,
-                         std::vector<size_t>& ends) {
-    longest = std::max(longest, view.size());
-    ids = {1};
-    ends = {view.size()};
-  };
-  ReadReport report;
-  EXPECT_EQ(read_samples({file}, options, report).size(), 2u);
-  EXPECT_EQ(longest, text.size());
 }
 
 }  // namespace

@@ -118,8 +118,11 @@ int run_train(const TrainArgs& args) {
   }
   const auto tokenizer = load_tokenizer(recipe.model.tokenizer, recipe.model.path, model.config.vocab_size);
   const data::RowOptions rows = row_options(recipe.data, tokenizer, model.config.vocab_size, recipe.model.path);
-  const auto train_data = load_data(recipe.data.train, recipe, rows, "train");
-  const auto eval_data = recipe.data.eval.empty() ? nullptr : load_data(recipe.data.eval, recipe, rows, "eval");
+  // A dry run leaves nothing behind.
+  const data::IndexPlace place = args.dry_run ? data::IndexPlace() : index_place(recipe, rows, tokenizer.get());
+  const auto train_data = load_data(recipe.data.train, recipe, rows, "train", place);
+  const auto eval_data =
+      recipe.data.eval.empty() ? nullptr : load_data(plain_sources(recipe.data.eval), recipe, rows, "eval", place);
   const auto parameters = prepare_parameters(recipe, model);
   say_what_is_frozen(recipe, model);
   const int64_t steps = count_steps(recipe, *train_data);
@@ -142,7 +145,10 @@ int run_train(const TrainArgs& args) {
                            eval_data.get(), folder, steps,      compute_type(recipe.model.compute)};
   inputs.stop_requested = [] { return stop_signal != 0; };
   // Only now: a recipe that does not fit the checkpoint found is refused and must not replace the one that made it.
-  inputs.on_start = [&] { folder.write_recipe(recipe_to_yaml(recipe)); };
+  inputs.on_start = [&] {
+    folder.write_recipe(recipe_to_yaml(recipe));
+    write_rejected_rows({train_data.get(), eval_data.get()}, folder.rejected_rows_file());
+  };
   if (recipe.lora) {
     inputs.write_adapter = [&](const fs::path& target) {
       checkpoint::write_adapter(target, model.config, model.weights, recipe.lora->config, recipe.model.path);

@@ -140,6 +140,55 @@ RecipeKey text_list(std::string path, std::string expected, Field<std::vector<st
   return key;
 }
 
+/// The source that an item of data.train names: a path, or a map of path and weight.
+std::optional<data::DataSource> source_of(const RecipeValue::Entry& entry) {
+  std::string path;
+  std::optional<double> weight;
+  for (const auto& [name, value] : entry) {
+    if ((name.empty() || name == "path") && path.empty() && !value.empty()) {
+      path = value;
+    } else if (name == "weight" && !weight) {
+      weight = parse_number(value);
+      if (!weight || !kPositive.contains(*weight)) return std::nullopt;
+    } else {
+      return std::nullopt;
+    }
+  }
+  return path.empty() ? std::nullopt : std::optional(data::DataSource{path, weight.value_or(1.0)});
+}
+
+/// Data files, perhaps with weights.
+RecipeKey mixture(std::string path, std::string expected, Field<std::vector<data::DataSource>> field) {
+  RecipeKey key{.path = std::move(path), .expected = std::move(expected), .is_text = true};
+  key.set = [field](const RecipeValue& value, Recipe& recipe) {
+    std::vector<RecipeValue::Entry> entries = value.entries;
+    if (value.kind == RecipeValue::Kind::kScalar || value.kind == RecipeValue::Kind::kList) {
+      for (const std::string& item : value.items) entries.push_back({{"path", item}});
+    }
+    std::vector<data::DataSource> sources;
+    for (const RecipeValue::Entry& entry : entries) {
+      auto source = source_of(entry);
+      if (!source) return false;
+      sources.push_back(std::move(*source));
+    }
+    if (sources.empty()) return false;
+    field(recipe) = std::move(sources);
+    return true;
+  };
+  key.get = [field](const Recipe& recipe) {
+    Recipe copy = recipe;
+    const std::vector<data::DataSource>& sources = field(copy);
+    RecipeValue plain = RecipeValue::list({}), weighted = RecipeValue::nested({});
+    for (const data::DataSource& source : sources) {
+      plain.items.push_back(source.path);
+      weighted.entries.push_back({{"path", source.path}, {"weight", number_text(source.weight)}});
+    }
+    const auto is_plain = [](const data::DataSource& source) { return source.weight == 1.0; };
+    return std::ranges::all_of(sources, is_plain) ? plain : weighted;
+  };
+  return key;
+}
+
 std::string words_of(const std::vector<std::string>& words) {
   std::string joined;
   for (const std::string& word : words) joined += (joined.empty() ? "" : " | ") + word;
@@ -247,10 +296,11 @@ std::vector<RecipeKey> run_and_model_keys() {
 }
 
 std::vector<RecipeKey> data_keys() {
-  const std::string files = "a file, folder or pattern, or a list of these (weights per file are not there yet)";
+  const std::string files = "a file, folder or pattern, or a list of these";
   return {
-      required(text_list(
-          "data.train", files, [](Recipe & r) -> auto& { return r.data.train; })),
+      required(mixture(
+          "data.train", files + " or of {path, weight} with a weight above 0",
+          [](Recipe & r) -> auto& { return r.data.train; })),
       text_list(
           "data.eval", files, [](Recipe & r) -> auto& { return r.data.eval; }),
       word(
@@ -278,8 +328,14 @@ std::vector<RecipeKey> data_keys() {
           "data.overlong", {"error", "drop", "truncate"}, [](Recipe & r) -> auto& { return r.data.overlong; }),
       word(
           "data.bad_rows", {"error", "skip"}, [](Recipe & r) -> auto& { return r.data.bad_rows; }),
+      word(
+          "data.without_targets", {"skip", "error"}, [](Recipe & r) -> auto& { return r.data.without_targets; }),
       truth(
           "data.shuffle", [](Recipe & r) -> auto& { return r.data.shuffle; }),
+      whole(
+          "data.shuffle_buffer", 1, [](Recipe & r) -> auto& { return r.data.shuffle_buffer; }),
+      whole(
+          "data.workers", 0, [](Recipe & r) -> auto& { return r.data.workers; }),
   };
 }
 
@@ -373,13 +429,27 @@ std::string describe(const RecipeValue& value) {
     case RecipeValue::Kind::kMap:
       return "a map";
     case RecipeValue::Kind::kNested:
-      return "a list that holds lists or maps";
+      return value.entries.empty() ? "a list that holds lists or maps" : "[" + nested_text(value) + "]";
     case RecipeValue::Kind::kList:
       break;
   }
   std::string joined;
   for (const std::string& item : value.items) joined += (joined.empty() ? "" : ", ") + item;
   return "[" + joined + "]";
+}
+
+std::string nested_text(const RecipeValue& value, const QuoteItem& quote) {
+  std::string joined;
+  for (const RecipeValue::Entry& entry : value.entries) {
+    std::string item;
+    for (const auto& [name, content] : entry) {
+      const std::string shown = quote ? quote(name, content) : content;
+      item += (item.empty() ? "" : ", ") + (name.empty() ? shown : name + ": " + shown);
+    }
+    const bool is_map = entry.size() != 1 || !entry.front().first.empty();
+    joined += (joined.empty() ? "" : ", ") + (is_map ? "{" + item + "}" : item);
+  }
+  return joined;
 }
 
 std::string RecipeKey::section() const {
@@ -427,7 +497,8 @@ std::optional<RecipeValue> printed_value(const RecipeKey& key, const Recipe& rec
   if (key.path == "train.steps" && recipe.train.steps == 0) return std::nullopt;
   if (key.path == "train.epochs" && recipe.train.epochs == 0.0) return std::nullopt;
   RecipeValue value = key.get(recipe);
-  const bool empty = value.items.empty() || (value.items.size() == 1 && value.items.front().empty());
+  const bool empty =
+      value.entries.empty() && (value.items.empty() || (value.items.size() == 1 && value.items.front().empty()));
   return empty ? std::nullopt : std::optional(std::move(value));
 }
 

@@ -36,8 +36,20 @@ data::ChatVariant variant_named(const std::string& name, const std::filesystem::
 data::RowOptions row_options(const train::DataSection& section, std::shared_ptr<const data::Tokenizer> tokenizer,
                              int64_t vocab_size, const std::filesystem::path& model_folder);
 
-/// Reads a data set and reports what was read, skipped and lost.
-std::unique_ptr<data::DataSet> load_data(const std::vector<std::string>& sources, const train::Recipe& recipe,
-                                         const data::RowOptions& options, const char* what);
+/// The place where indices of the recipe's data are kept, <output>/.cache, with all that decides what they hold.
+data::IndexPlace index_place(const train::Recipe& recipe, const data::RowOptions& options,
+                             const data::Tokenizer* tokenizer);
+
+/// Prepares a data set (data/index_cache.h) and reports what was read, skipped and lost. Without `place` nothing is
+/// written.
+std::unique_ptr<data::DataSet> load_data(const std::vector<data::DataSource>& sources, const train::Recipe& recipe,
+                                         const data::RowOptions& options, const char* what,
+                                         const data::IndexPlace& place = {});
+
+/// Each path with weight 1.
+std::vector<data::DataSource> plain_sources(const std::vector<std::string>& paths);
+
+/// Puts the rejected rows of all data sets into `target`, or removes it when there are none.
+void write_rejected_rows(const std::vector<const data::DataSet*>& sets, const std::filesystem::path& target);
 
 }  // namespace asterism::cli

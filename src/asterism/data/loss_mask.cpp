@@ -157,6 +157,10 @@ std::vector<ChatSample> chat_samples(const Conversation& conversation, const Cha
   encode_chat(conversation, chat_options);  // reports a bad message after the last answer too, with its own index
   std::vector<ChatSample> samples;
   for (size_t turn = 0; turn < turn_ends.size(); ++turn) {
+    if (loss_options.only_part.value_or(turn) != turn) {
+      samples.emplace_back();
+      continue;
+    }
     const std::string turn_origin = origin + " turn " + std::to_string(turn + 1);
     samples.push_back(encode_sample(conversation, turn_ends[turn], chat_options, loss_options, tokenize, turn_origin));
   }

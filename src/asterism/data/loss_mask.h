@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -30,6 +31,9 @@ inline constexpr std::array<const char*, kNumComponents> kComponentNames{"reason
 struct LossOptions {
   History history = History::Auto;
   std::array<float, kNumComponents> component_weights{1.0f, 1.0f, 1.0f, 1.0f, 1.0f};  // indexed by Component
+  /// The number of the one sample that is wanted: others are not encoded and come out without tokens. A long
+  /// conversation that is split would otherwise be encoded as a whole for each of its samples.
+  std::optional<size_t> only_part{};
 };
 
 /// Bytes [begin, end) of a text whose tokens are targets of this weight.

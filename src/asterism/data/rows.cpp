@@ -13,7 +13,6 @@ namespace {
 
 constexpr int64_t kNotTrained = -100;
 constexpr size_t kExcerptCharacters = 200;
-constexpr size_t kShownBadRows = 5;
 
 enum class Kind { Chat, Tokens, Text, ShareGpt, Alpaca };
 
@@ -170,12 +169,6 @@ std::vector<Sample> samples_of_kind(const KindKey& kind, JsonValue object, const
   return samples_of_chat(std::move(object), row, options);
 }
 
-void count_bad_row(const RowError& error, ReadReport& report) {
-  ++report.bad_rows;
-  ++report.bad_by_category[error.category()];
-  if (report.first_bad.size() < kShownBadRows) report.first_bad.emplace_back(error.what());
-}
-
 std::string describe(const std::string& category, const std::string& explanation, const RawRow& row) {
   return text(row.origin, ": [", category, "] ", explanation,
               "; the row begins: ", readable_prefix(row.text, kExcerptCharacters));
@@ -205,33 +198,17 @@ JsonValue parse_row(const RawRow& row) {
 }
 
 RowError::RowError(std::string category, const std::string& explanation, const RawRow& row)
-    : InputError(describe(category, explanation, row)), category_(std::move(category)) {}
+    : InputError(describe(category, explanation, row)), category_(std::move(category)), explanation_(explanation) {}
 
 std::vector<Sample> samples_of_row(const RawRow& row, const RowOptions& options) {
   JsonValue object = object_of(row);
   const KindKey& kind = kind_of(object, row);
   std::vector<Sample> samples = samples_of_kind(kind, std::move(object), row, options);
-  for (const Sample& sample : samples) {
-    if (sample.ids.empty()) throw RowError("empty_row", "the row has no tokens", row);
+  for (size_t part = 0; part < samples.size(); ++part) {
+    const Sample& sample = samples[part];
+    const bool is_wanted = options.loss.only_part.value_or(part) == part;
+    if (is_wanted && sample.ids.empty()) throw RowError("empty_row", "the row has no tokens", row);
     check_vocabulary(sample, options.vocab_size);
-  }
-  return samples;
-}
-
-std::vector<Sample> read_samples(const std::vector<std::filesystem::path>& files, const RowOptions& options,
-                                 ReadReport& report) {
-  std::vector<Sample> samples;
-  for (const auto& file : files) {
-    RowSource source(file);
-    while (const auto row = source.next()) {
-      ++report.rows;
-      try {
-        for (Sample& sample : samples_of_row(*row, options)) samples.push_back(std::move(sample));
-      } catch (const RowError& error) {
-        if (options.bad_rows == BadRows::Error) throw;
-        count_bad_row(error, report);
-      }
-    }
   }
   return samples;
 }

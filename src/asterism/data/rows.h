@@ -21,9 +21,11 @@ class RowError : public InputError {
  public:
   RowError(std::string category, const std::string& explanation, const RawRow& row);
   const std::string& category() const { return category_; }
+  /// What is wrong, without the place and the row.
+  const std::string& explanation() const { return explanation_; }
 
  private:
-  std::string category_;
+  std::string category_, explanation_;
 };
 
 enum class BadRows { Error, Skip };
@@ -45,16 +47,5 @@ std::vector<Sample> samples_of_row(const RawRow& row, const RowOptions& options)
 
 /// The object that a row is. ChatError (invalid_utf8, too_deep, invalid_json, not_an_object) when it is none.
 JsonValue parse_row(const RawRow& row);
-
-struct ReadReport {
-  int64_t rows = 0;  // good and bad
-  int64_t bad_rows = 0;
-  std::map<std::string, int64_t> bad_by_category;
-  std::vector<std::string> first_bad;  // messages of the first few bad rows
-};
-
-/// The samples of all rows of the files, in order. A bad row is an error or, with BadRows::Skip, counted in `report`.
-std::vector<Sample> read_samples(const std::vector<std::filesystem::path>& files, const RowOptions& options,
-                                 ReadReport& report);
 
 }  // namespace asterism::data
