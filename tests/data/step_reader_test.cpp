@@ -127,7 +127,8 @@ TEST_F(StepReading, ARankReadsNothingButItsRows) {
   const auto file = folder_.write("text.jsonl", lines);
   PreparationOptions options{.fit = {.sequence_length = 10}};
   std::atomic<int64_t> read = 0;
-  options.rows.tokenize = [&](std::string_view text, std::span<const data::ByteRange>, std::vector<int64_t>& ids, std::vector<size_t>& ends) {
+  options.rows.tokenize = [&](std::string_view text, std::span<const data::ByteRange>, std::vector<int64_t>& ids,
+                              std::vector<size_t>& ends) {
     ++read;
     test::tokenize_bytes(text, ids, ends);
   };
