@@ -380,7 +380,7 @@ const std::vector<BadRecipe> kBadRecipes = {
     {"row of one token", "name: a\ndata: {sequence_length: 1}\n", {"run.yaml:2: data.sequence_length", "at least 2"}},
     {"empty file", "", {"run.yaml: the recipe is empty"}},
     {"comments only", "# name: a\n\n", {"run.yaml: the recipe is empty"}},
-    {"list as a recipe", "- name: a\n", {"run.yaml:1: expected keys and sections", "a list that holds"}},
+    {"list as a recipe", "- name: a\n", {"run.yaml:1: expected keys and sections", "found [{name: a}]"}},
     {"text as a recipe", "just text\n", {"run.yaml:1: expected keys and sections", "just text"}},
     {"two documents", "name: a\n---\nname: b\n", {"run.yaml: expected one YAML document, found 2"}},
     {"tab as indentation", "name: a\nmodel:\n\tpath: b\n", {"run.yaml:3:", "not valid YAML", "indented by spaces"}},

@@ -228,7 +228,7 @@ TEST(DataSet, MemoryDoesNotGrowWithTheFile) {
   const test::TemporaryFolder folder;
   write_text_rows(folder / "a.jsonl", bytes, 2000);
   PreparationOptions preparation{.fit = {.sequence_length = 1024}, .workers = 2};
-  preparation.rows.tokenize = [](std::string_view text, std::span<const data::ByteRange>, std::vector<int64_t>& ids,
+  preparation.rows.tokenize = [](std::string_view text, std::span<const ByteRange>, std::vector<int64_t>& ids,
                                  std::vector<size_t>& ends) {
     ids.assign(text.size() / 100, 1);
     ends.assign(ids.size(), text.size());

@@ -162,7 +162,7 @@ TEST(Prepare, ALineOfManyMegabytesIsRead) {
   const auto file = folder.write("a.jsonl", "{\"text\": \"" + long_text + "\"}\n{\"text\": \"y\"}");
   PreparationOptions options;
   size_t longest = 0;
-  options.rows.tokenize = [&](std::string_view view, std::span<const data::ByteRange>, std::vector<int64_t>& ids,
+  options.rows.tokenize = [&](std::string_view view, std::span<const ByteRange>, std::vector<int64_t>& ids,
                               std::vector<size_t>& ends) {
     longest = std::max(longest, view.size());
     ids = {1, 2};

@@ -53,10 +53,10 @@ TEST_F(SampleReading, GivesThePartsOfASplitConversation) {
         R"({"role": "user", "content": "r"}, {"role": "assistant", "content": "bb"}]})");
   ASSERT_EQ(data_.index->entries().size(), 2u);
   int encoded = 0;
-  options_.rows.tokenize = [&](std::string_view text, std::span<const data::ByteRange>, std::vector<int64_t>& ids,
+  options_.rows.tokenize = [&](std::string_view text, std::span<const ByteRange>, std::vector<int64_t>& ids,
                                std::vector<size_t>& ends) {
     ++encoded;
-    test::tokenize_bytes(text, ids, ends);
+    test::tokenize_bytes(text, {}, ids, ends);
   };
   const Sample first = read(0), second = read(1);
   EXPECT_EQ(encoded, 2);  // the other part is not encoded as well

@@ -127,10 +127,10 @@ TEST_F(StepReading, ARankReadsNothingButItsRows) {
   const auto file = folder_.write("text.jsonl", lines);
   PreparationOptions options{.fit = {.sequence_length = 10}};
   std::atomic<int64_t> read = 0;
-  options.rows.tokenize = [&](std::string_view text, std::span<const data::ByteRange>, std::vector<int64_t>& ids,
+  options.rows.tokenize = [&](std::string_view text, std::span<const ByteRange>, std::vector<int64_t>& ids,
                               std::vector<size_t>& ends) {
     ++read;
-    test::tokenize_bytes(text, ids, ends);
+    test::tokenize_bytes(text, {}, ids, ends);
   };
   const DataSet set = make_data_set({{file}}, {.packing = false, .batch = 8}, options);
   EXPECT_EQ(read, 64);
