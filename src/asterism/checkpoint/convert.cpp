@@ -156,11 +156,15 @@ class Conversion {
 
   void fill_chunk(const TargetTensor& target, const Chunk& chunk, std::byte* data, std::byte* scale, Worker& worker) {
     const StoredPlace place = locate(bytes_, bound_.tensors[target.spec], target, chunk);
-    place.read(chunk, worker.data, worker.scale);
     try {
-      const MatrixBytes in{worker.data.data(), place.form.is_coded() ? worker.scale.data() : nullptr};
-      const RecodingLoss loss =
-          worker.recoder.recode(place.form, in, target.form, data, scale, chunk.rows, chunk.columns);
+      RecodingLoss loss{.values = chunk.rows * chunk.columns};
+      if (place.form == target.form) {
+        place.read(chunk, data, scale);  // straight to where it is written from
+      } else {
+        place.read(chunk, worker.data, worker.scale);
+        const MatrixBytes in{worker.data.data(), place.form.is_coded() ? worker.scale.data() : nullptr};
+        loss = worker.recoder.recode(place.form, in, target.form, data, scale, chunk.rows, chunk.columns);
+      }
       const LossKey key{tensor_class(specs_[target.spec]), place.form.text(), target.form.text()};
       const std::lock_guard lock(mutex_);
       file_losses_[plan_.placements[chunk.target].file][key] += loss;

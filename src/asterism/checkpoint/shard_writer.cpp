@@ -115,20 +115,25 @@ class Writing {
     const Extent extent(target);
     const int64_t matrix = chunk.expert * extent.matrices + chunk.matrix;
     const Form& form = target.form;
-    data.resize(data_bytes(form, chunk.rows, chunk.columns));
-    scale.resize(scale_bytes(form, chunk.rows, chunk.columns));
+    // Buffers only grow: resizing down and up again would clear bytes that are written anyway.
+    const uint64_t num_data = data_bytes(form, chunk.rows, chunk.columns);
+    const uint64_t num_scale = scale_bytes(form, chunk.rows, chunk.columns);
+    if (data.size() < num_data) data.resize(num_data);
+    if (scale.size() < num_scale) scale.resize(num_scale);
     fill_(target, chunk, data.data(), form.is_coded() ? scale.data() : nullptr, worker);
 
     PositionedWriter& writer = open(place.file);
-    const auto put = [&](const std::vector<std::byte>& bytes, uint64_t offset) {
-      writer.write(bytes.data(), bytes.size(), offset);
-      return Written{offset, bytes.size(), crc32c(bytes.data(), bytes.size())};
+    const auto put = [&](const std::vector<std::byte>& buffer, uint64_t bytes, uint64_t offset) {
+      writer.write(buffer.data(), bytes, offset);
+      return Written{offset, bytes, crc32c(buffer.data(), bytes)};
     };
-    std::vector<Written> written = {put(data, place.data + matrix * data_bytes(form, extent.rows, extent.columns) +
-                                                  data_bytes(form, chunk.row, chunk.columns))};
+    std::vector<Written> written = {put(data, num_data,
+                                        place.data + matrix * data_bytes(form, extent.rows, extent.columns) +
+                                            data_bytes(form, chunk.row, chunk.columns))};
     if (form.is_coded()) {
-      written.push_back(put(scale, place.scale + matrix * scale_bytes(form, extent.rows, extent.columns) +
-                                       scale_bytes(form, chunk.row, chunk.columns)));
+      written.push_back(put(scale, num_scale,
+                            place.scale + matrix * scale_bytes(form, extent.rows, extent.columns) +
+                                scale_bytes(form, chunk.row, chunk.columns)));
     }
     finish_chunk(place.file, written);
   }

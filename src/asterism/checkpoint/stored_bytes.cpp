@@ -7,15 +7,19 @@
 namespace asterism::checkpoint {
 
 void StoredPlace::read(const Chunk& chunk, std::vector<std::byte>& data_out, std::vector<std::byte>& scale_out) const {
-  const auto fill = [](const PositionedReader& reader, std::vector<std::byte>& out, uint64_t bytes, uint64_t offset) {
-    if (out.size() < bytes) out.resize(bytes);
-    reader.read(out.data(), bytes, offset);
-  };
-  fill(*data_reader, data_out, data_bytes(form, chunk.rows, chunk.columns),
-       data + data_bytes(form, chunk.row, chunk.columns));
+  const uint64_t num_data = data_bytes(form, chunk.rows, chunk.columns);
+  const uint64_t num_scale = scale_bytes(form, chunk.rows, chunk.columns);
+  if (data_out.size() < num_data) data_out.resize(num_data);
+  if (scale_out.size() < num_scale) scale_out.resize(num_scale);
+  read(chunk, data_out.data(), scale_out.data());
+}
+
+void StoredPlace::read(const Chunk& chunk, std::byte* data_out, std::byte* scale_out) const {
+  data_reader->read(data_out, data_bytes(form, chunk.rows, chunk.columns),
+                    data + data_bytes(form, chunk.row, chunk.columns));
   if (scale_reader == nullptr) return;
-  fill(*scale_reader, scale_out, scale_bytes(form, chunk.rows, chunk.columns),
-       scale + scale_bytes(form, chunk.row, chunk.columns));
+  scale_reader->read(scale_out, scale_bytes(form, chunk.rows, chunk.columns),
+                     scale + scale_bytes(form, chunk.row, chunk.columns));
 }
 
 StoredBytes::StoredBytes(const Source& source) : source_(source) {

@@ -24,6 +24,8 @@ struct StoredPlace {
 
   /// Reads the bytes of a chunk's rows into buffers, which grow as needed.
   void read(const Chunk& chunk, std::vector<std::byte>& data_out, std::vector<std::byte>& scale_out) const;
+  /// The same into memory of the right size; `scale_out` is not used for plain forms.
+  void read(const Chunk& chunk, std::byte* data_out, std::byte* scale_out) const;
 };
 
 /// The bytes of a checkpoint, read without a mapping. `source` must outlive the object.
