@@ -2,14 +2,10 @@
 
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
 #include "tests/support/data_files.h"
 
 namespace asterism::data {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 RowOptions byte_options() {
   RowOptions options;
@@ -48,7 +44,7 @@ TEST(Rows, EveryBadRowHasItsCategory) {
       {"invalid_json", "{'text': 'x'}"},
       {"invalid_json", R"({"text": "\ud800"})"},
       {"invalid_json", "{\"text\": \"a\tb\"}"},
-      {"invalid_json", R"({"text": "x", "score": 1e999})"},
+      {"invalid_json", R"({"text": "x", "score": 01})"},
       {"invalid_json", ""},
       {"invalid_utf8", "{\"text\": \"\xFF\"}"},
       {"too_deep", R"({"text": "x", "meta": )" + std::string(100000, '[') + std::string(100000, ']') + "}"},
@@ -80,31 +76,15 @@ TEST(Rows, EveryBadRowHasItsCategory) {
       {"unknown_role", R"({"messages": [{"role": "human", "content": "x"}]})"},
       {"consecutive_assistants",
        R"({"messages": [{"role": "assistant", "content": "x"}, {"role": "assistant", "content": "y"}]})"},
-      {"unsupported_feature", R"({"messages": [{"role": "user", "content": "x"}], "tools": [{}]})"},
-      {"unsupported_feature", R"({"messages": [{"role": "user", "content": "x"}], "context": [{}]})"},
-      {"invalid_option", R"({"messages": [{"role": "user", "content": "x"}], "thinking_mode": true})"},
+      {"bad_tool", R"({"messages": [{"role": "user", "content": "x"}], "tools": [{}]})"},
+      {"unknown_role", R"({"messages": [{"role": "user", "content": "x"}], "context": [{}]})"},
+      {"invalid_thinking_mode", R"({"messages": [{"role": "user", "content": "x"}], "thinking_mode": true})"},
       {"invalid_option", R"({"messages": [{"role": "user", "content": "x"}], "drop_thinking": "no"})"},
       {"invalid_thinking_mode", R"({"messages": [{"role": "user", "content": "x"}], "thinking_mode": "on"})"},
       {"invalid_reasoning_effort", R"({"messages": [{"role": "user", "content": "x"}], "reasoning_effort": "mid"})"},
       {"invalid_history", R"({"messages": [{"role": "user", "content": "x"}], "history": "none"})"},
   };
   for (const auto& [expected, row] : cases) EXPECT_EQ(category(row), expected) << row.substr(0, 200);
-}
-
-TEST(Rows, RowsWithWhatStandsBesideTheMessagesWait) {
-  int later = 0;
-  for (const char* name : {"derived_encode.json", "encode_recommended.json"}) {
-    const Json golden = test::encoding_golden(name);
-    for (const Json& item : golden.at("cases")) {
-      Json row = {{"messages", item.at("messages")}};
-      if (item.contains("context")) row["context"] = item.at("context");
-      if (item.at("options").contains("tools")) row["tools"] = item.at("options").at("tools");
-      if (row.size() == 1) continue;
-      EXPECT_EQ(category(row.dump()), "unsupported_feature") << item.at("id");
-      ++later;
-    }
-  }
-  EXPECT_GE(later, 5);
 }
 
 TEST(Rows, ErrorShowsTheFirstCharactersOnly) {
@@ -227,7 +207,8 @@ TEST(Rows, ALineOfManyMegabytesIsRead) {
   const auto file = folder.write("a.jsonl", "{\"text\": \"" + text + "\"}\n{\"text\": \"y\"}");
   RowOptions options;
   size_t longest = 0;
-  options.tokenize = [&](std::string_view view, std::vector<int64_t>& ids, std::vector<size_t>& ends) {
+  options.tokenize = [&](std::string_view view, std::span<const ByteRange>, std::vector<int64_t>& ids,
+                         std::vector<size_t>& ends) {
     longest = std::max(longest, view.size());
     ids = {1};
     ends = {view.size()};

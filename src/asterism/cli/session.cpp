@@ -102,14 +102,7 @@ data::RowOptions row_options(const train::DataSection& section, std::shared_ptr<
   options.thinking = thinking(section.thinking);
   options.bad_rows = section.bad_rows == "skip" ? data::BadRows::Skip : data::BadRows::Error;
   options.vocab_size = vocab_size;
-  if (tokenizer) {
-    options.tokenize = [tokenizer](std::string_view text, std::vector<int64_t>& ids, std::vector<size_t>& ends) {
-      const data::Encoding encoding = tokenizer->encode_with_ranges(text);
-      ids = encoding.ids;
-      ends.clear();
-      for (const data::ByteRange& range : encoding.ranges) ends.push_back(range.end);
-    };
-  }
+  if (tokenizer) options.tokenize = data::tokenize_with(std::move(tokenizer));
   return options;
 }
 
