@@ -23,14 +23,14 @@ std::string padded(const std::string& text, size_t width) {
   return text.size() < width ? std::string(width - text.size(), ' ') + text : text;
 }
 
-std::string fixed(double value, int digits) {
+std::string decimal(double value, int digits) {
   char written[64];
   std::snprintf(written, sizeof written, "%.*f", digits, value);
   return written;
 }
 
 std::string percent(double part, double whole) {
-  return fixed(whole == 0.0 ? 0.0 : 100.0 * part / whole, 1) + " %";
+  return decimal(whole == 0.0 ? 0.0 : 100.0 * part / whole, 1) + " %";
 }
 
 std::string totals_text(const DataSummary& summary) {
@@ -47,7 +47,7 @@ std::string totals_text(const DataSummary& summary) {
 
 std::string lengths_text(const DataSummary& summary) {
   const data::LengthStats& lengths = summary.lengths;
-  std::string out = "\ntokens of a sample\n  mean " + fixed(lengths.mean(), 1);
+  std::string out = "\ntokens of a sample\n  mean " + decimal(lengths.mean(), 1);
   for (const auto& [name, share] : kPercentiles) out += text(", ", name, " ", grouped(lengths.percentile(share)));
   out += text(", longest ", grouped(lengths.percentile(1.0)), "\n");
   const auto bars = lengths.histogram();
