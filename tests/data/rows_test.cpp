@@ -42,7 +42,11 @@ TEST(Rows, EveryBadRowHasItsCategory) {
       {"invalid_json", R"({"text": "x")"},
       {"invalid_json", R"({"text": "x"} {"text": "y"})"},
       {"invalid_json", "{'text': 'x'}"},
-      {"invalid_json", R"({"text": "\ud800"})"},
+      {"lone_surrogate", R"({"text": "\ud800"})"},
+      {"nul_byte", std::string("{\"text\": \"\0\"}", 13)},
+      {"nul_byte", std::string(100, '\0')},
+      {"duplicate_key", R"({"text": "x", "text": "y"})"},
+      {"duplicate_key", R"({"text": "x", "meta": [{"a": 1, "b": 2, "\u0061": 3}]})"},
       {"invalid_json", "{\"text\": \"a\tb\"}"},
       {"invalid_json", R"({"text": "x", "score": 01})"},
       {"invalid_json", ""},
@@ -55,8 +59,11 @@ TEST(Rows, EveryBadRowHasItsCategory) {
       {"unknown_kind", R"({"text": null})"},
       {"ambiguous_kind", R"({"text": "x", "input_ids": [1]})"},
       {"ambiguous_kind", R"({"messages": [], "text": "x"})"},
-      {"unsupported_kind", R"({"conversations": []})"},
-      {"unsupported_kind", R"({"instruction": "x", "output": "y"})"},
+      {"empty_row", R"({"conversations": []})"},
+      {"invalid_conversations", R"({"conversations": [{"from": "narrator", "value": "x"}]})"},
+      {"invalid_alpaca", R"({"instruction": "x"})"},
+      {"invalid_tools", R"({"messages": [{"role": "user", "content": "x"}], "tools": "[{"})"},
+      {"unsupported_feature", R"({"messages": [{"role": "user", "content": "x"}], "images": ["a.png"]})"},
       {"empty_row", R"({"text": ""})"},
       {"empty_row", R"({"input_ids": []})"},
       {"empty_row", R"({"messages": []})"},
@@ -85,6 +92,29 @@ TEST(Rows, EveryBadRowHasItsCategory) {
       {"invalid_history", R"({"messages": [{"role": "user", "content": "x"}], "history": "none"})"},
   };
   for (const auto& [expected, row] : cases) EXPECT_EQ(category(row), expected) << row.substr(0, 200);
+}
+
+TEST(Rows, ForeignConversationsAreThoseOfChatRows) {
+  const std::string expected = text_of(samples(kChatRow).at(0));
+  EXPECT_EQ(
+      text_of(samples(R"({"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]})").at(0)),
+      expected);
+  EXPECT_EQ(text_of(samples(R"({"instruction": "q", "input": "", "output": "a"})").at(0)), expected);
+  EXPECT_EQ(text_of(samples(R"({"messages": "[{\"role\": \"user\", \"content\": \"q\"}, )"
+                            R"({\"role\": \"assistant\", \"content\": \"a\"}]"})")
+                        .at(0)),
+            expected);
+}
+
+TEST(Rows, ARowThatIsTooLongIsABadRow) {
+  RawRow row{.text = "{\"text\": \"xxx", .origin = "f.jsonl:3"};
+  row.too_long = true;
+  try {
+    samples_of_row(row, byte_options());
+    FAIL();
+  } catch (const RowError& error) {
+    EXPECT_EQ(error.category(), "too_long");
+  }
 }
 
 TEST(Rows, ErrorShowsTheFirstCharactersOnly) {

@@ -4,6 +4,12 @@
 
 namespace asterism::cli {
 
+namespace {
+
+constexpr const char* kTokenizerHelp = "tokenizer.json or its folder";
+
+}  // namespace
+
 Command init_command() {
   const auto args = std::make_shared<InitArgs>();
   return {
@@ -93,11 +99,49 @@ Command diff_command() {
   };
 }
 
+namespace {
+
+Command chat_inspect_command() {
+  const auto args = std::make_shared<ChatInspectArgs>();
+  return {
+      .name = "inspect",
+      .summary = "What is trained of a data set: a row with its trained tokens marked, totals, problems, warnings",
+      .example = "build/asterism chat inspect --tokenizer build/tokenizer recipes/quickstart/train.jsonl",
+      .options =
+          {
+              {.name = "FILE", .target = &args->files, .help = "Data files, folders or patterns", .required = true},
+              {.name = "--tokenizer", .target = &args->tokenizer, .help = kTokenizerHelp, .required = true},
+              {.name = "--row",
+               .target = &args->row,
+               .help = "Show this row, from 1 over all files, and no totals",
+               .at_least = 1},
+              {.name = "--tokens", .target = &args->tokens, .help = "Show the borders of tokens"},
+              {.name = "--plain", .target = &args->plain, .help = "Mark trained tokens by brackets, not by colour"},
+              {.name = "--json", .target = &args->json, .help = "Print one JSON value"},
+              {.name = "--variant",
+               .target = &args->variant,
+               .help = "Version of the encoding (v4-0731)",
+               .choices = {"v4-preview", "v4-0731"}},
+              {.name = "--history",
+               .target = &args->history,
+               .help = "Which assistant turns are trained (auto)",
+               .choices = {"auto", "all", "last_turn", "split"}},
+              {.name = "--thinking",
+               .target = &args->thinking,
+               .help = "Mode of all conversations (auto: the row's own)",
+               .choices = {"auto", "chat", "thinking"}},
+              {.name = "--workers", .target = &args->workers, .help = "Threads (one a core)", .at_least = 1},
+          },
+      .run = [args] { return run_chat_inspect(*args); },
+  };
+}
+
+}  // namespace
+
 Command chat_command() {
   const auto encode = std::make_shared<ChatEncodeArgs>();
   const auto tokens = std::make_shared<ChatTokensArgs>();
   const std::string file_help = "JSON Lines; - = stdin (-)";
-  const std::string tokenizer_help = "tokenizer.json or its folder";
   Command encode_command = {
       .name = "encode",
       .summary = "Chat rows to text, token ids and weights, an object per row",
@@ -105,7 +149,7 @@ Command chat_command() {
       .options =
           {
               {.name = "FILE", .target = &encode->file, .help = file_help},
-              {.name = "--tokenizer", .target = &encode->tokenizer, .help = tokenizer_help, .required = true},
+              {.name = "--tokenizer", .target = &encode->tokenizer, .help = kTokenizerHelp, .required = true},
               {.name = "--variant",
                .target = &encode->variant,
                .help = "Version of the encoding (auto: as the files beside the tokenizer say)",
@@ -124,12 +168,12 @@ Command chat_command() {
       .options =
           {
               {.name = "FILE", .target = &tokens->file, .help = file_help},
-              {.name = "--tokenizer", .target = &tokens->tokenizer, .help = tokenizer_help, .required = true},
+              {.name = "--tokenizer", .target = &tokens->tokenizer, .help = kTokenizerHelp, .required = true},
           },
       .run = [tokens] { return run_chat_tokens(*tokens); },
   };
   Command chat = {.name = "chat", .summary = "Look at conversations as the model sees them"};
-  chat.children = {std::move(encode_command), std::move(tokens_command)};
+  chat.children = {std::move(encode_command), std::move(tokens_command), chat_inspect_command()};
   return chat;
 }
 

@@ -88,6 +88,20 @@ struct ChatTokensArgs {
 };
 int run_chat_tokens(const ChatTokensArgs& args);
 
+struct ChatInspectArgs {
+  std::string tokenizer;
+  std::vector<std::string> files;  // each a file, folder or pattern
+  int64_t row = 0;                 // show this one only, from 1; 0 = the first one and the totals
+  bool tokens = false;             // show token borders
+  bool plain = false;              // no colours
+  bool json = false;
+  std::string variant = "v4-0731";
+  std::string history = "auto";
+  std::string thinking = "auto";
+  int64_t workers = 0;  // threads; 0 = one a core
+};
+int run_chat_inspect(const ChatInspectArgs& args);
+
 /// The descriptions of the commands, ready for run_command_line.
 Command init_command();
 Command convert_command();

@@ -7,6 +7,7 @@
 #include <limits>
 #include <numeric>
 
+#include "asterism/data/excerpt.h"
 #include "asterism/data/utf8.h"
 
 namespace asterism::data {
@@ -14,6 +15,7 @@ namespace {
 
 constexpr size_t kMaxDigits = 4300;
 constexpr size_t kFewMembers = 16;
+constexpr size_t kShownKey = 40;
 
 bool is_digit(char c) {
   return c >= '0' && c <= '9';
@@ -61,9 +63,19 @@ bool has_equal_keys(const JsonValue::Object& members) {
   return false;
 }
 
+/// A key that two members have.
+std::optional<std::string_view> repeated_key(const JsonValue::Object& members) {
+  if (!has_equal_keys(members)) return std::nullopt;
+  std::vector<std::string_view> keys;
+  for (const auto& member : members) keys.push_back(member.key);
+  std::sort(keys.begin(), keys.end());
+  const auto repeated = std::adjacent_find(keys.begin(), keys.end());
+  return repeated == keys.end() ? std::nullopt : std::optional(*repeated);
+}
+
 class Parser {
  public:
-  explicit Parser(std::string_view text) : text_(text) {}
+  Parser(std::string_view text, EqualKeys equal_keys) : text_(text), equal_keys_(equal_keys) {}
 
   std::optional<JsonFault> parse(JsonValue& value) {
     skip_space();
@@ -273,12 +285,20 @@ class Parser {
       } while (accept(","));
       if (!accept("}")) return fail("a comma or } was expected");
     }
-    if (has_equal_keys(members)) merge_equal_keys(members);
+    if (equal_keys_ == EqualKeys::AreFault) {
+      if (const auto key = repeated_key(members)) {
+        return fail("the key \"" + readable_prefix(*key, kShownKey) + "\" stands twice in one object",
+                    JsonFault::Kind::EqualKeys);
+      }
+    } else if (has_equal_keys(members)) {
+      merge_equal_keys(members);
+    }
     value = JsonValue(std::move(members));
     return true;
   }
 
   std::string_view text_;
+  EqualKeys equal_keys_;
   size_t at_ = 0;
   std::optional<JsonFault> fault_, lone_surrogate_;
 };
@@ -336,8 +356,8 @@ void write_float(double value, std::string& out) {
 
 }  // namespace
 
-std::optional<JsonFault> parse_json(std::string_view text, JsonValue& value) {
-  return Parser(text).parse(value);
+std::optional<JsonFault> parse_json(std::string_view text, JsonValue& value, EqualKeys equal_keys) {
+  return Parser(text, equal_keys).parse(value);
 }
 
 void write_json(const JsonValue& value, std::string& out) {

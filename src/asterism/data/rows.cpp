@@ -4,6 +4,7 @@
 #include <string_view>
 #include <utility>
 
+#include "asterism/data/chat_conversion.h"
 #include "asterism/data/excerpt.h"
 #include "asterism/data/python_json.h"
 #include "asterism/data/utf8.h"
@@ -14,66 +15,8 @@ namespace {
 constexpr int64_t kNotTrained = -100;
 constexpr size_t kExcerptCharacters = 200;
 
-enum class Kind { Chat, Tokens, Text, ShareGpt, Alpaca };
-
-struct KindKey {
-  Kind kind;
-  const char* key;
-  std::string_view name;
-};
-constexpr KindKey kKinds[] = {
-    {Kind::Chat, "messages", "chat"},        {Kind::Tokens, "input_ids", "token"},
-    {Kind::Text, "text", "plain-text"},      {Kind::ShareGpt, "conversations", "ShareGPT"},
-    {Kind::Alpaca, "instruction", "Alpaca"},
-};
-
 bool has(const JsonValue& object, const char* key) {
   return !object.get(key).is_null();
-}
-
-JsonValue object_of(const RawRow& row) {
-  try {
-    return parse_row(row);
-  } catch (const ChatError& error) {
-    throw RowError(error.category(), error.explanation(), row);
-  }
-}
-
-const KindKey& kind_of(const JsonValue& object, const RawRow& row) {
-  const KindKey* found = nullptr;
-  for (const KindKey& candidate : kKinds) {
-    if (!has(object, candidate.key)) continue;
-    if (found != nullptr) {
-      throw RowError("ambiguous_kind",
-                     text("the row has both ", found->key, " (a ", found->name, " row) and ", candidate.key, " (a ",
-                          candidate.name, " row); remove one"),
-                     row);
-    }
-    found = &candidate;
-  }
-  if (found != nullptr) return *found;
-  std::string keys;
-  for (const auto& [key, value] : object.as_object()) keys += (keys.empty() ? "" : ", ") + key;
-  throw RowError("unknown_kind",
-                 "a row needs messages, input_ids or text; its keys are: " + readable_prefix(keys, kExcerptCharacters),
-                 row);
-}
-
-std::vector<Sample> samples_of_chat(JsonValue object, const RawRow& row, const RowOptions& options) {
-  std::vector<Sample> samples;
-  try {
-    const ChatRow chat = read_chat_row(std::move(object), options);
-    for (ChatSample& sample : chat_samples(chat.conversation, chat.chat, chat.loss, options.tokenize, row.origin)) {
-      samples.push_back(std::move(sample.sample));
-    }
-    if (chat.conversation.messages.size() == 0) {
-      throw RowError("empty_row", "the list of messages is empty", row);
-    }
-    check_trainable(chat.conversation);
-  } catch (const ChatError& error) {
-    throw RowError(error.category(), error.explanation(), row);
-  }
-  return samples;
 }
 
 std::vector<int64_t> integers(const JsonValue& object, const char* key, const RawRow& row) {
@@ -157,16 +100,23 @@ void check_vocabulary(const Sample& sample, int64_t vocab_size) {
   }
 }
 
-std::vector<Sample> samples_of_kind(const KindKey& kind, JsonValue object, const RawRow& row,
-                                    const RowOptions& options) {
-  if (kind.kind == Kind::ShareGpt || kind.kind == Kind::Alpaca) {
-    throw RowError("unsupported_kind",
-                   text(kind.name, " rows (", kind.key, ") come with later work; convert them to messages"), row);
+std::vector<Sample> samples_of_chat(const ChatRow& chat, const RawRow& row, const RowOptions& options) {
+  std::vector<Sample> samples;
+  for (ChatSample& sample : chat_samples(chat.conversation, chat.chat, chat.loss, options.tokenize, row.origin)) {
+    samples.push_back(std::move(sample.sample));
   }
-  if (kind.kind == Kind::Tokens) return {token_sample(object, row)};
-  if (!options.tokenize) input_error(row.origin, ": a ", kind.name, " row needs a tokenizer; set model.tokenizer");
-  if (kind.kind == Kind::Text) return {text_sample(object, row, options)};
-  return samples_of_chat(std::move(object), row, options);
+  if (chat.conversation.messages.size() == 0) throw RowError("empty_row", "the list of messages is empty", row);
+  check_trainable(chat.conversation);
+  return samples;
+}
+
+std::vector<Sample> samples_of_kind(const ReadRow& read, const RawRow& row, const RowOptions& options) {
+  if (read.kind == RowKind::Tokens) return {token_sample(read.object, row)};
+  if (!options.tokenize) {
+    input_error(row.origin, ": a ", kind_name(read.kind), " row needs a tokenizer; set model.tokenizer");
+  }
+  if (read.kind == RowKind::Text) return {text_sample(read.object, row, options)};
+  return samples_of_chat(*read.chat, row, options);
 }
 
 std::string describe(const std::string& category, const std::string& explanation, const RawRow& row) {
@@ -180,16 +130,24 @@ JsonValue parse_row(const RawRow& row) {
   const auto fail = [](const char* category, const std::string& explanation) {
     throw ChatError(category, std::nullopt, explanation);
   };
+  if (row.too_long)
+    fail("too_long", text("the row has more than ", kMaxRowBytes >> 20, " MiB; is a line end missing?"));
+  const size_t nul = row.text.find('\0');
+  if (nul != std::string_view::npos) {
+    fail("nul_byte", text("byte ", nul, " of the row is zero; was the file written completely?"));
+  }
   if (const auto offset = find_invalid_utf8(row.text)) {
     fail("invalid_utf8", text("byte ", *offset, " of the row is not UTF-8; convert the file to UTF-8"));
   }
   JsonValue object;
-  if (const auto fault = parse_json(row.text, object)) {
-    if (fault->kind == JsonFault::Kind::TooDeep) {
+  if (const auto fault = parse_json(row.text, object, EqualKeys::AreFault)) {
+    const std::string where = text(" at byte ", fault->offset, " of the row");
+    if (fault->kind == JsonFault::Kind::TooDeep)
       fail("too_deep", text("more than ", kMaxJsonDepth, " levels of brackets"));
-    }
+    if (fault->kind == JsonFault::Kind::EqualKeys) fail("duplicate_key", fault->reason + where);
+    if (fault->kind == JsonFault::Kind::LoneSurrogate) fail("lone_surrogate", fault->reason + where);
     const char* hint = row.cut_off ? "; the file ends here: was it written completely?" : "";
-    fail("invalid_json", text("no valid JSON at byte ", fault->offset, " of the row: ", fault->reason, hint));
+    fail("invalid_json", text("no valid JSON", where, ": ", fault->reason, hint));
   }
   if (!object.is_object()) {
     fail("not_an_object", text("a row must be a JSON object {...}, found ", object.type_name()));
@@ -200,10 +158,26 @@ JsonValue parse_row(const RawRow& row) {
 RowError::RowError(std::string category, const std::string& explanation, const RawRow& row)
     : InputError(describe(category, explanation, row)), category_(std::move(category)), explanation_(explanation) {}
 
-std::vector<Sample> samples_of_row(const RawRow& row, const RowOptions& options) {
-  JsonValue object = object_of(row);
-  const KindKey& kind = kind_of(object, row);
-  std::vector<Sample> samples = samples_of_kind(kind, std::move(object), row, options);
+ReadRow read_row(const RawRow& row, const RowOptions& options) {
+  try {
+    ReadRow read{RowKind::Chat, parse_row(row), std::nullopt};
+    read.kind = kind_of_row(read.object);
+    if (is_conversation(read.kind)) {
+      read.chat = read_chat_row(to_chat_row(read.kind, std::exchange(read.object, JsonValue())), options);
+    }
+    return read;
+  } catch (const ChatError& error) {
+    throw RowError(error.category(), error.explanation(), row);
+  }
+}
+
+std::vector<Sample> samples_of(const ReadRow& read, const RawRow& row, const RowOptions& options) {
+  std::vector<Sample> samples;
+  try {
+    samples = samples_of_kind(read, row, options);
+  } catch (const ChatError& error) {
+    throw RowError(error.category(), error.explanation(), row);
+  }
   for (size_t part = 0; part < samples.size(); ++part) {
     const Sample& sample = samples[part];
     const bool is_wanted = options.loss.only_part.value_or(part) == part;
@@ -211,6 +185,10 @@ std::vector<Sample> samples_of_row(const RawRow& row, const RowOptions& options)
     check_vocabulary(sample, options.vocab_size);
   }
   return samples;
+}
+
+std::vector<Sample> samples_of_row(const RawRow& row, const RowOptions& options) {
+  return samples_of(read_row(row, options), row, options);
 }
 
 }  // namespace asterism::data
