@@ -1,7 +1,6 @@
 #include "asterism/data/length_stats.h"
 
 #include <cmath>
-#include <numeric>
 
 #include "asterism/data/packing.h"
 
@@ -60,7 +59,7 @@ void FitCounter::add(int64_t length) {
     return;
   }
   summary_.tokens += length;
-  pending_.push_back(length);
+  pending_.push_back(static_cast<uint32_t>(length));
   if (pending_.size() < kPackedAtOnce) return;
   summary_.rows += pending_rows();
   pending_.clear();
@@ -73,9 +72,7 @@ FitSummary FitCounter::summary() const {
 }
 
 int64_t FitCounter::pending_rows() const {
-  std::vector<int64_t> order(pending_.size());
-  std::iota(order.begin(), order.end(), int64_t{0});
-  return static_cast<int64_t>(pack_documents(pending_, order, {.sequence_length = summary_.sequence_length}).size());
+  return pack_documents(pending_, {.sequence_length = summary_.sequence_length}).rows();
 }
 
 }  // namespace asterism::data

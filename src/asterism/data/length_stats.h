@@ -53,7 +53,7 @@ class FitCounter {
   int64_t pending_rows() const;
 
   FitSummary summary_;
-  std::vector<int64_t> pending_;  // documents that are not packed yet
+  std::vector<uint32_t> pending_;  // documents that are not packed yet
 };
 
 }  // namespace asterism::data
