@@ -54,6 +54,16 @@ MappedFile::~MappedFile() {
   if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
+void MappedFile::release(const void* begin, uint64_t bytes) const {
+  const auto* first = static_cast<const std::byte*>(begin);
+  if (data_ == nullptr || first < data_ || first + bytes > data_ + size_) return;
+  // Whole pages, also those that are shared with neighbours: what is still needed of them is read again.
+  const auto page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  const uint64_t offset = static_cast<uint64_t>(first - data_) / page * page;
+  const uint64_t length = static_cast<uint64_t>(first - data_) + bytes - offset;
+  ::madvise(const_cast<std::byte*>(data_) + offset, length, MADV_DONTNEED);
+}
+
 FileWriter::FileWriter(const fs::path& path, Mode mode) : path_(path) {
   const int start = mode == Mode::kReplace ? O_TRUNC : O_APPEND;
   descriptor_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | start, 0644);
