@@ -221,8 +221,7 @@ LoadedAdapter load_adapter(const fs::path& folder, const model::Config& config, 
   model::for_each_projection(config, weights, [&](const TensorSpec& spec, model::Projection& projection) {
     const auto found = adapter.pairs.find(spec.name);
     if (found == adapter.pairs.end()) return;
-    const bool wide = projection.weight.defined() && projection.weight.scalar_type() == at::kDouble;
-    const at::ScalarType type = wide ? at::kDouble : at::kFloat;
+    const at::ScalarType type = projection.weight.sum_type();
     const ops::LoraPair& pair = found->second;
     projection.lora = ops::LoraPair{.a_RK = pair.a_RK.to(type), .b_NR = pair.b_NR.to(type), .scale = pair.scale};
     loaded.paths.push_back(model::projection_path(spec.name));

@@ -32,6 +32,9 @@ Parameter make_parameter(const std::string& name, at::Tensor& slot) {
 
 std::vector<Parameter> full_parameters(model::Model& model, const TrainedParts& parts) {
   std::vector<Parameter> parameters;
+  model::for_each_projection(model.config, model.weights, [&](const TensorSpec& spec, model::Projection& projection) {
+    if (projection.weight.packed && is_trained(spec, parts)) projection.weight = projection.weight.to(at::kFloat);
+  });
   model::for_each_tensor(model.config, model.weights, [&](const TensorSpec& spec, at::Tensor& slot) {
     if (is_trained(spec, parts)) {
       parameters.push_back(make_parameter(spec.name, slot));
