@@ -122,6 +122,7 @@ int run_train(const TrainArgs& args) {
   const auto eval_data = recipe.data.eval.empty() ? nullptr : load_data(recipe.data.eval, recipe, rows, "eval");
   const auto parameters = prepare_parameters(recipe, model);
   say_what_is_frozen(recipe, model);
+  log_info(describe_weights(model));
   const int64_t steps = count_steps(recipe, *train_data);
   if (recipe.schedule.warmup_steps > steps) {
     input_error("schedule.warmup_steps: ", recipe.schedule.warmup_steps, " exceeds the ", steps, " steps of the run");
