@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "asterism/ops/cpu/float_codes.h"
+#include "asterism/ops/cpu/float_kernel.h"
 #include "asterism/ops/dequant.h"
 
 namespace asterism::ops {
@@ -121,6 +122,23 @@ TEST(FloatCodes, Bf16AndHalfAgreeWithTheFramework) {
     }
   }
   EXPECT_EQ(cpu::half_code(kNan) & 0x7FFF, 0x7E00);
+}
+
+TEST(ValueChanges, CountsWhatDiffersAndTheLargestShare) {
+  std::vector<float> before(1000, 3.0F), after = before;
+  const auto same = cpu::value_changes(before.data(), after.data(), 1000);
+  EXPECT_EQ(same.changed + same.vanished, 0);
+  EXPECT_EQ(same.largest_relative, 0.0F);
+  before[3] = after[3] = kNan;
+  before[5] = 0.0F;
+  after[5] = -0.0F;
+  after[10] = 0.0F;
+  after[500] = 4.5F;
+  after[999] = 2.0F;
+  const auto changes = cpu::value_changes(before.data(), after.data(), 1000);
+  EXPECT_EQ(changes.changed, 3);
+  EXPECT_EQ(changes.vanished, 1);
+  EXPECT_EQ(changes.largest_relative, 0.5F);
 }
 
 TEST(QuantizeFp8, MatricesRoundAsSingleValuesDo) {

@@ -6,7 +6,7 @@
 A checkpoint written by `asterism init`, and adapters written by `asterism train` on every group of targets, are
 loaded by transformers and peft; the logits of a fixed row are compared with the engine's own (dump_logits). The last
 case is the quickstart's model and recipe, trained for a few steps. What transformers and peft write is read back as
-well.
+well, and so are checkpoints in the storage of the release, converted to both layouts.
 """
 import json
 import os
@@ -136,6 +136,31 @@ def check_tiny(build, work):
                 ours(build, model, adapter, ids, work))
 
 
+def check_formats(build, work):
+    """The storage of the release, converted: transformers reads every layout, safetensors every file."""
+    work = work / "formats"
+    work.mkdir()
+    config = tiny_config(work / "config.json")
+    config.update(hidden_size=64, moe_intermediate_size=64, initializer_range=0.15)
+    (work / "config.json").write_text(json.dumps(config))
+    ids = row(config["vocab_size"])
+    native = work / "native"
+    run(build / "asterism", "init", "--config", work / "config.json", "--out", native, "--layout", "native",
+        "--storage", "fp4")
+    want = ours(build, native, None, ids, work)
+    for layout in ("hf", "native"):
+        plain = work / f"{layout}_bf16"
+        run(build / "asterism", "convert", native, plain, "--to", layout, "--experts", "bf16", "--dense", "bf16",
+            "--shard-size", "200KB", "--verify")
+        compare(f"FP4 and FP8 converted to {layout} in bf16, read by transformers", want, theirs(plain, None, ids))
+    run(build / "asterism", "convert", work / "hf_bf16", work / "again", "--to", "native", "--experts", "fp4",
+        "--dense", "fp8")
+    compare("converted back to FP4 and FP8", ours(build, work / "again", None, ids, work), want)
+    for name, tensor in load_file(work / "again/model.safetensors").items():
+        if tensor.dtype == torch.float8_e8m0fnu and not name.endswith(".scale"):
+            failures.append(f"{name}: a scale under an unexpected name")
+
+
 def check_quickstart(build, work):
     recipe = ROOT / "recipes/quickstart/recipe.yaml"
     if not (build / "tokenizer").exists():
@@ -162,6 +187,7 @@ def main():
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         check_tiny(build, Path(folder))
+        check_formats(build, Path(folder))
         check_quickstart(build, Path(folder))
     for line in failures:
         print("FAILED", line)

@@ -68,6 +68,19 @@ struct NamedTensor {
   uint64_t stored_bytes() const;
 };
 
+/// A tensor of a file that is still to be written.
+struct PlannedTensor {
+  std::string name;
+  at::ScalarType dtype = at::kFloat;
+  std::vector<int64_t> shape;
+  uint64_t bytes = 0;
+  uint64_t offset = 0;  // of its first byte in the file, set by plan_safetensors
+};
+
+/// Puts the tensors of a file into the order in which they are written, gives each its place, and returns what stands
+/// before their data: the length field and the header.
+std::string plan_safetensors(std::vector<PlannedTensor>& tensors);
+
 /// Writes one file: tensors by falling width of their dtype, then by name, which keeps all of them aligned and is the
 /// order of the safetensors library, so that equal tensors give equal bytes. The header is padded with spaces to a
 /// multiple of 8 and has the metadata {"format": "pt"}, which transformers asks for.

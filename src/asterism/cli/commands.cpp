@@ -18,8 +18,8 @@ Command init_command() {
               {.name = "--seed", .target = &args->seed, .help = "Names the random numbers (0)"},
               {.name = "--storage",
                .target = &args->storage,
-               .help = "Type of the matrices (fp32)",
-               .choices = {"fp32", "bf16"}},
+               .help = "Type of the matrices; fp8 and fp4 as released: dense ones FP8, experts FP8 or FP4 (fp32)",
+               .choices = {"fp32", "bf16", "fp8", "fp4"}},
               {.name = "--layout",
                .target = &args->layout,
                .help = "Names of the tensors: Hugging Face's or DeepSeek's own (hf)",
@@ -27,6 +27,47 @@ Command init_command() {
               {.name = "--tokenizer", .target = &args->tokenizer, .help = "Folder whose tokenizer files are copied"},
           },
       .run = [args] { return run_init(*args); },
+  };
+}
+
+Command convert_command() {
+  const auto args = std::make_shared<ConvertArgs>();
+  return {
+      .name = "convert",
+      .summary = "Write a checkpoint in another layout or storage, in bounded memory; continues after an interruption",
+      .example = "build/asterism convert tests/golden/hf/odd_dims runs/odd_dims --to native --dense fp8 --experts fp8",
+      .options =
+          {
+              {.name = "SRC", .target = &args->source, .help = "Folder of a checkpoint", .required = true},
+              {.name = "DST", .target = &args->target, .help = "Folder to make", .required = true},
+              {.name = "--to",
+               .target = &args->to,
+               .help = "Names of the tensors: Hugging Face's modules (packed experts) or DeepSeek's own",
+               .required = true,
+               .choices = {"hf", "native"}},
+              {.name = "--experts",
+               .target = &args->experts,
+               .help = "Storage of the routed experts (as stored)",
+               .choices = {"fp4", "fp8", "bf16", "fp32"}},
+              {.name = "--dense",
+               .target = &args->dense,
+               .help =
+                   "Storage of the other matrices; fp8: those that the release stores so, the rest bf16 (as stored)",
+               .choices = {"fp8", "bf16", "fp32"}},
+              {.name = "--scales",
+               .target = &args->scales,
+               .help = "Scales of FP8 that is made: powers of two or full precision (e8m0)",
+               .choices = {"e8m0", "f32"}},
+              {.name = "--shard-size", .target = &args->shard_size, .help = "Largest file, such as 500MB (5GB)"},
+              {.name = "--workers",
+               .target = &args->workers,
+               .help = "Threads that read, convert and write (one more than cores)",
+               .at_least = 0,
+               .at_most = 256},
+              {.name = "--verify", .target = &args->verify, .help = "Read everything back and compare checksums"},
+              {.name = "--json", .target = &args->json, .help = "Print one JSON object"},
+          },
+      .run = [args] { return run_convert(*args); },
   };
 }
 
