@@ -3,10 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include "asterism/checkpoint/hf_checkpoint.h"
 #include "asterism/model/lora.h"
 #include "asterism/train/generate.h"
 #include "asterism/train/optimizer.h"
 #include "asterism/train/step.h"
+#include "tests/parity/golden.h"
 #include "tests/support/gradients.h"
 #include "tests/support/packed_weights.h"
 #include "tests/support/tiny_model.h"
@@ -39,8 +41,9 @@ std::vector<at::Tensor> loss_and_gradients(model::Model model, model::Recompute 
   const model::TokenBatch batch = tiny_batch(model.config, {23, 9});
   model::ForwardOptions options;
   options.compute = compute;
-  const model::LossSums sums = model::forward_loss(model, batch, options, {.recompute = recompute, .mtp = true});
-  (sums.token_loss + sums.mtp_loss).backward();
+  const bool mtp = model.config.num_mtp_layers > 0;
+  const model::LossSums sums = model::forward_loss(model, batch, options, {.recompute = recompute, .mtp = mtp});
+  (mtp ? sums.token_loss + sums.mtp_loss : sums.token_loss).backward();
   std::vector<at::Tensor> results = {sums.token_loss.detach()};
   for (const auto& parameter : parameters) results.push_back(parameter.value.grad());
   return results;
@@ -146,6 +149,74 @@ TEST(PackedModel, TakesTheMemoryOfItsFormats) {
   EXPECT_EQ(bytes.at("fp32"), 4 * rest);
   EXPECT_EQ(bytes.at("int64"), 8 * tables);
 }
+
+// ---- the release's layout -------------------------------------------------------------------------------------------
+
+class PackedNative : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    if (!has_golden_file("native/codes.safetensors")) GTEST_SKIP() << "needs golden/native (ASTERISM_GOLDEN)";
+  }
+  model::Model load(bool packed) const {
+    const auto folder = golden_file(std::string("native/") + GetParam() + "/config.json").parent_path();
+    model::Model model;
+    model.config = model::read_config(folder / "config.json");
+    checkpoint::ReadOptions options;
+    options.packed = packed;
+    if (!packed) options.matrix_dtype = at::kFloat;
+    checkpoint::LoadedWeights loaded = checkpoint::read_weights(folder, model.config, options);
+    EXPECT_EQ(loaded.rounded.changed, 0);
+    model.weights = std::move(loaded.weights);
+    return model;
+  }
+};
+
+TEST_P(PackedNative, LogitsAndLossComeFromThePackedWeights) {
+  const GoldenFile golden(std::string("native/case_") + GetParam() + ".safetensors");
+  const model::Model model = load(true);
+  const auto bytes = model::bytes_by_storage(model.config, model.weights);
+  EXPECT_EQ(bytes.contains("fp4"), std::string(GetParam()) == "instruct");
+  EXPECT_GT(bytes.at("fp8"), 0);
+  const model::TokenBatch batch = golden_batch(golden.tensor("input_ids"), golden.tensor("labels"));
+  const at::NoGradGuard no_grad;
+  const double loss = model::forward_loss(model, batch, {}).token_loss.item<double>();
+  EXPECT_NEAR(loss, golden.scalar("loss_sum"), 2e-6 * golden.scalar("loss_sum"));
+  const at::Tensor logits = model::forward_logits(model, batch, {});
+  EXPECT_LE(relative_difference(logits, golden.tensor("logits").flatten(0, 1)), 1e-5);
+}
+
+TEST_P(PackedNative, WeightsAreThoseOfTheDecodedCheckpoint) {
+  const model::Model packed = load(true), plain = load(false);
+  std::map<std::string, at::Tensor> values;
+  model::for_each_weight(plain.config, plain.weights,
+                         [&](const model::TensorSpec& spec, const ops::Matrix& w) { values[spec.name] = w.plain; });
+  int64_t codes = 0;
+  model::for_each_weight(packed.config, packed.weights, [&](const model::TensorSpec& spec, const ops::Matrix& w) {
+    const at::Tensor& want = values.at(spec.name);
+    EXPECT_TRUE(at::equal(w.to(want.scalar_type()), want)) << spec.name;
+    codes += w.packed.has_value();
+  });
+  EXPECT_GT(codes, 20);
+}
+
+TEST_P(PackedNative, FirstGradientsOfAnAdapterAreThoseOfTheDecodedModel) {
+  std::vector<std::vector<at::Tensor>> results;
+  for (const bool packed : {true, false}) {
+    model::Model model = load(packed);
+    model::attach_lora(model.config, model.weights, {.rank = 2}, 5);
+    model::for_each_projection(model.config, model.weights, [](const model::TensorSpec& spec, model::Projection& p) {
+      if (p.lora) p.lora->b_NR = random_tensor(p.lora->b_NR.sizes(), spec.name, 0.01).to(at::kFloat);
+    });
+    results.push_back(loss_and_gradients(model, model::Recompute::kBlocks, at::kFloat));
+  }
+  ASSERT_EQ(results[0].size(), results[1].size());
+  for (size_t i = 0; i < results[0].size(); ++i) {
+    EXPECT_LE(relative_difference(results[0][i], results[1][i]), 1e-4) << "tensor " << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, PackedNative, ::testing::Values("instruct", "base"),
+                         [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
 }  // namespace asterism::testing

@@ -28,7 +28,7 @@ ops::PackedMatrix random_packed(Packing packing, at::IntArrayRef sizes, const st
     codes.back() = columns / 2;
     scales.back() = columns / 32;
     return ops::make_packed(ops::PackedFormat::kFp4, random_bytes(codes, name + ".codes", 0, 256),
-                            random_bytes(scales, name + ".scales", exponent - 4, exponent));
+                            random_bytes(scales, name + ".scales", exponent - 4, exponent), parts);
   }
   const auto blocks = [](int64_t length) { return (length + 127) / 128; };
   scales.end()[-2] = parts * blocks(rows / parts);

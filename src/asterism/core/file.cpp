@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <random>
@@ -57,11 +58,13 @@ MappedFile::~MappedFile() {
 void MappedFile::release(const void* begin, uint64_t bytes) const {
   const auto* first = static_cast<const std::byte*>(begin);
   if (data_ == nullptr || first < data_ || first + bytes > data_ + size_) return;
-  // Whole pages, also those that are shared with neighbours: what is still needed of them is read again.
-  const auto page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
-  const uint64_t offset = static_cast<uint64_t>(first - data_) / page * page;
-  const uint64_t length = static_cast<uint64_t>(first - data_) + bytes - offset;
-  ::madvise(const_cast<std::byte*>(data_) + offset, length, MADV_DONTNEED);
+  // A fault maps the cached pages of the whole window around it, so windows are given back: what is still needed of the
+  // neighbours is mapped again.
+  constexpr uint64_t kWindow = 1 << 16;
+  const auto address = reinterpret_cast<uint64_t>(data_), at = reinterpret_cast<uint64_t>(first);
+  const uint64_t low = std::max(address, at / kWindow * kWindow);
+  const uint64_t high = std::min(address + size_, (at + bytes + kWindow - 1) / kWindow * kWindow);
+  ::madvise(reinterpret_cast<void*>(low), high - low, MADV_DONTNEED);
 }
 
 FileWriter::FileWriter(const fs::path& path, Mode mode) : path_(path) {
