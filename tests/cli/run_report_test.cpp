@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/data/numbered_rows.h"
+#include "tests/support/temporary_folder.h"
 #include "tests/support/tiny_model.h"
 
 namespace asterism::cli {
@@ -24,7 +26,8 @@ class RunReport : public ::testing::Test {
   }
 
   nlohmann::ordered_json report() {
-    const data::DataSet data({data::Sample{{1, 2, 3}, {1.0f, 1.0f, 1.0f}, "row"}}, {});
+    const testing::TemporaryFolder folder;
+    const data::DataSet data = data::make_data_set({{folder.write("rows.jsonl", data::numbered_rows(0, 3))}});
     const train::LoopInputs inputs{recipe_, model_, parameters_, data, nullptr, folder_, 5, at::kBFloat16};
     return make_run_report(recipe_, model_, parameters_, inputs, summary_);
   }

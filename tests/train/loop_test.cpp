@@ -18,19 +18,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<data::Sample> samples(int64_t count) {
-  std::vector<data::Sample> all;
+/// Token rows of 5 to 16 tokens.
+std::string token_rows(int64_t count) {
+  std::string lines;
   for (int64_t i = 0; i < count; ++i) {
-    data::Sample sample;
     const RandomStream stream(static_cast<uint64_t>(i), "sample");
-    const int64_t length = 5 + static_cast<int64_t>(stream.below(12, 999));
-    for (int64_t t = 0; t < length; ++t) {
-      sample.ids.push_back(static_cast<int64_t>(stream.below(97, t)));
-      sample.weights.push_back(1.0f);
-    }
-    all.push_back(sample);
+    nlohmann::json ids;
+    const uint64_t length = 5 + stream.below(12, 999);
+    for (uint64_t t = 0; t < length; ++t) ids.push_back(stream.below(97, t));
+    lines += nlohmann::json{{"input_ids", ids}}.dump() + "\n";
   }
-  return all;
+  return lines;
 }
 
 Recipe small_recipe() {
@@ -54,11 +52,11 @@ struct FinishedRun {
 };
 
 data::DataSet data_of(const Recipe& recipe, int64_t count) {
-  data::DataSetOptions options;
-  options.packing.sequence_length = recipe.data.sequence_length;
-  options.seed = recipe.seed;
-  options.batch = recipe.train.batch;
-  return data::DataSet(samples(count), options);
+  static const testing::TemporaryFolder folder;
+  const data::PreparationOptions preparation{.fit = {.sequence_length = recipe.data.sequence_length}};
+  const std::vector<data::DataSource> sources = {{folder.write(text(count, ".jsonl"), token_rows(count))}};
+  const data::DataSetOptions options{.seed = recipe.seed, .batch = recipe.train.batch};
+  return data::DataSet(data::prepare_data(sources, preparation, {}), preparation.rows, preparation.fit, options);
 }
 
 FinishedRun run(const Recipe& recipe, const fs::path& folder, int64_t steps, int64_t stop_after = 1000) {
@@ -89,13 +87,16 @@ std::vector<nlohmann::json> metrics_of(const fs::path& folder) {
 }
 
 TEST(Loop, AResumedRunIsTheUninterruptedRunBitForBit) {
-  // TC16 in small: shuffled epochs, packing, accumulation, LoRA dropout, evaluation; stopped after 4 of 9 steps.
+  // TC16 in small: shuffled epochs, packing, accumulation, LoRA dropout, evaluation, rows read ahead; stopped after 4
+  // of 9 steps.
   Recipe recipe = small_recipe();
+  recipe.data.workers = 0;
   recipe.lora.emplace();
   recipe.lora->config.dropout = 0.1;
   recipe.lora->config.rank = 2;
   const testing::TemporaryFolder whole, parts;
   const FinishedRun straight = run(recipe, whole.path(), 9);
+  recipe.data.workers = 3;
   const FinishedRun first = run(recipe, parts.path(), 9, 4);
   EXPECT_TRUE(first.summary.stopped);
   EXPECT_EQ(first.summary.last_step, 4);
@@ -152,6 +153,20 @@ TEST(Loop, RefusesToResumeAnotherRun) {
   } catch (const InputError& error) {
     EXPECT_NE(std::string(error.what()).find("seed"), std::string::npos) << error.what();
   }
+}
+
+TEST(Loop, RefusesToResumeWithOtherData) {
+  const testing::TemporaryFolder folder;
+  const Recipe recipe = small_recipe();
+  run(recipe, folder.path(), 2);
+  model::Model model = testing::tiny_model(at::kFloat);
+  const auto parameters = full_parameters(model, {});
+  const data::DataSet other = data_of(recipe, 31);
+  const RunFolder run_folder(folder.path());
+  const LoopInputs inputs{recipe, model, parameters, other, nullptr, run_folder, 4};
+  const std::string error = testing::error_of<InputError>([&] { run_loop(inputs); });
+  EXPECT_NE(error.find("30 samples of"), std::string::npos) << error;
+  EXPECT_NE(error.find("now they are 31"), std::string::npos) << error;
 }
 
 TEST(Loop, SameSeedGivesTheSameWeights) {

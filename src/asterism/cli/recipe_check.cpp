@@ -69,7 +69,7 @@ class Checker {
 
   void check_lora() {
     if (!recipe_.lora) return;
-    for (const char* path : {"lora.rank", "lora.alpha", "lora.rslora", "lora.targets"}) {
+    for (const std::string& path : keys_of_adapter()) {
       if (is_set("lora.from") && is_set(path)) {
         add({path}, path, " cannot be set together with lora.from (", origin_of_("lora.from"),
             "): it comes from the adapter; remove it");

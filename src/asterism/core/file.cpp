@@ -99,6 +99,14 @@ void FileWriter::close() {
   if (::close(descriptor) != 0) run_error(path_.string(), ": cannot close: ", reason());
 }
 
+FileStamp file_stamp(const fs::path& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) input_error(path.string(), ": cannot read its size: ", reason());
+  if (!S_ISREG(info.st_mode)) input_error(path.string(), ": not a regular file");
+  const int64_t seconds = info.st_mtim.tv_sec;
+  return {static_cast<uint64_t>(info.st_size), seconds * 1'000'000'000 + info.st_mtim.tv_nsec};
+}
+
 std::string read_text(const fs::path& path) {
   const auto file = MappedFile::open(path);
   return std::string(file->text());

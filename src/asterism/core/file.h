@@ -53,6 +53,16 @@ class FileWriter {
   int descriptor_ = -1;
 };
 
+/// What tells that a file was changed: its size and the time of its last change.
+struct FileStamp {
+  uint64_t bytes = 0;
+  int64_t modified_ns = 0;  // since 1970
+  bool operator==(const FileStamp&) const = default;
+};
+
+/// InputError when the file cannot be found or is not a regular file.
+FileStamp file_stamp(const std::filesystem::path& path);
+
 /// Whole file as text. InputError when it cannot be read.
 std::string read_text(const std::filesystem::path& path);
 

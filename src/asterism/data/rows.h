@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "asterism/core/error.h"
-#include "asterism/data/loss_mask.h"
+#include "asterism/data/chat_row.h"
 #include "asterism/data/row_source.h"
 #include "asterism/data/sample.h"
 
@@ -16,33 +16,28 @@ namespace asterism::data {
 
 /// A row that cannot become samples. The text names file and line, the category, what is wrong and how the row begins.
 /// Categories: those of ChatError, and invalid_json, invalid_utf8, too_deep, not_an_object, unknown_kind,
-/// ambiguous_kind, unsupported_kind, empty_row, consecutive_assistants, invalid_option, invalid_ids, length_mismatch,
-/// label_mismatch, padded_row.
+/// ambiguous_kind, unsupported_kind, empty_row, invalid_ids, length_mismatch, label_mismatch, padded_row.
 class RowError : public InputError {
  public:
   RowError(std::string category, const std::string& explanation, const RawRow& row);
   const std::string& category() const { return category_; }
+  /// What is wrong, without the place and the row.
+  const std::string& explanation() const { return explanation_; }
 
  private:
-  std::string category_;
+  std::string category_, explanation_;
 };
 
-/// Auto: the row's own thinking_mode, else thinking when an assistant message has reasoning, else chat.
-enum class Thinking { Auto, Chat, Thinking };
 enum class BadRows { Error, Skip };
 
-struct RowOptions {
-  ChatOptions chat;  // thinking_mode is set per row from `thinking`
-  LossOptions loss;
-  Thinking thinking = Thinking::Auto;
+struct RowOptions : ChatDefaults {
   BadRows bad_rows = BadRows::Error;
   TokenizeFunction tokenize;  // may be empty when every row holds token ids
   int64_t vocab_size = 0;     // ids at or above it are an error; 0 = not checked
 };
 
 /// The samples of one row: one, or several with History::Split. What a row is follows from its keys (null = absent):
-///   messages   a conversation. Its own thinking_mode (unless options.thinking fixes it), reasoning_effort,
-///              drop_thinking, history and add_bos win over the options.
+///   messages   a conversation (chat_row.h).
 ///   input_ids  token ids, with optional labels aligned with them: -100 = not trained, else the id itself. Without
 ///              labels every token is trained.
 ///   text       plain text; every token is trained, and no token is added.
@@ -50,21 +45,7 @@ struct RowOptions {
 /// vocabulary or text comes without a tokenizer: no single row is to blame, so these are never skipped.
 std::vector<Sample> samples_of_row(const RawRow& row, const RowOptions& options);
 
-/// Levels of brackets that a row may have.
-inline constexpr int kMaxRowDepth = 200;
-
-/// Whether a JSON text nests its brackets deeper than that: found before a recursive parser sees it.
-bool nests_too_deep(std::string_view text);
-
-struct ReadReport {
-  int64_t rows = 0;  // good and bad
-  int64_t bad_rows = 0;
-  std::map<std::string, int64_t> bad_by_category;
-  std::vector<std::string> first_bad;  // messages of the first few bad rows
-};
-
-/// The samples of all rows of the files, in order. A bad row is an error or, with BadRows::Skip, counted in `report`.
-std::vector<Sample> read_samples(const std::vector<std::filesystem::path>& files, const RowOptions& options,
-                                 ReadReport& report);
+/// The object that a row is. ChatError (invalid_utf8, too_deep, invalid_json, not_an_object) when it is none.
+JsonValue parse_row(const RawRow& row);
 
 }  // namespace asterism::data

@@ -1,6 +1,7 @@
 #include "asterism/model/lora.h"
 
 #include <cmath>
+#include <set>
 
 #include "asterism/core/error.h"
 #include "asterism/core/rng.h"
@@ -92,6 +93,38 @@ std::vector<std::string> match_targets(const Config& config, const std::vector<s
   std::vector<std::string> selected;
   for (size_t i = 0; i < paths.size(); ++i) {
     if (chosen[i]) selected.push_back(paths[i]);
+  }
+  return selected;
+}
+
+std::vector<TensorSpec> match_modules(const Config& config, const std::vector<std::string>& modules) {
+  const std::vector<TensorSpec> specs = tensor_specs(config);
+  std::vector<bool> chosen(specs.size(), false);
+  std::set<std::string> paths;
+  for (const TensorSpec& spec : specs) {
+    for (size_t dot = spec.name.find('.'); dot != std::string::npos; dot = spec.name.find('.', dot + 1)) {
+      paths.insert(spec.name.substr(0, dot));
+    }
+  }
+  for (const std::string& module : modules) {
+    std::vector<std::string> matched;
+    for (const std::string& path : paths) {
+      const bool is_mtp = path.rfind("mtp.", 0) == 0 && module.rfind("mtp.", 0) != 0;
+      if (!is_mtp && (path == module || ends_with(path, "." + module))) matched.push_back(path + ".");
+    }
+    if (matched.empty()) {
+      const std::string near = nearest_name(module, paths);
+      input_error("modules_to_save: \"", module, "\" is no module of the model",
+                  near.empty() ? std::string() : text("; did you mean \"", near, "\"?"),
+                  " Expected the path of a module or its end, such as lm_head or mlp.gate");
+    }
+    for (size_t i = 0; i < specs.size(); ++i) {
+      for (const std::string& path : matched) chosen[i] = chosen[i] || specs[i].name.rfind(path, 0) == 0;
+    }
+  }
+  std::vector<TensorSpec> selected;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    if (chosen[i]) selected.push_back(specs[i]);
   }
   return selected;
 }

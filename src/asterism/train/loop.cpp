@@ -9,6 +9,7 @@
 #include "asterism/core/log.h"
 #include "asterism/core/memory.h"
 #include "asterism/core/progress.h"
+#include "asterism/data/step_reader.h"
 #include "asterism/train/resume.h"
 #include "asterism/train/schedule.h"
 #include "asterism/train/step.h"
@@ -63,6 +64,7 @@ class Loop {
     std::optional<TensorboardWriter> board;
     if (recipe_.log.tensorboard) board.emplace(inputs_.folder.tensorboard_folder(), done);
     if (done == 0) summary_.eval_loss_before = evaluation_loss();
+    rows_.emplace(inputs_.train_data, data::ReaderOptions{.workers = recipe_.data.workers}, start_);
     Progress progress({.label = "train", .unit = "steps", .total = inputs_.steps, .first = done});
     const auto start = Clock::now();
     for (int64_t step = done; step < inputs_.steps; ++step) {
@@ -104,7 +106,9 @@ class Loop {
     } else {
       return 0;
     }
-    const int64_t step = restore_state(checkpoint::read_train_state(folder), optimizer_, identity_, folder.string());
+    const checkpoint::TrainState state = checkpoint::read_train_state(folder);
+    const int64_t step = restore_state(state, optimizer_, identity_, folder.string());
+    start_ = data::position_from_json(state.info.value("data", Json()), inputs_.train_data.identity(), folder.string());
     if (step > inputs_.steps) {
       input_error(folder.string(), ": holds step ", step, ", beyond the ", inputs_.steps, " steps of the recipe");
     }
@@ -115,6 +119,7 @@ class Loop {
   Json train_step(int64_t step) {
     const auto start = Clock::now();
     settings_.forward.step = static_cast<uint64_t>(step);
+    const int64_t epoch = inputs_.train_data.epoch_at(rows_->position());
     const StepResult result = forward_and_backward(step);
     const GradientReport gradient = inspect_gradients(optimizer_.parameters());
     if (!gradient.non_finite.empty() || !std::isfinite(gradient.norm)) {
@@ -129,13 +134,13 @@ class Loop {
     summary_.last_loss = result.loss;
     summary_.input_tokens += result.counts.input_tokens;
     summary_.trained_tokens += result.counts.trained_tokens;
-    return metrics_row(step, result, gradient, lr, seconds);
+    return metrics_row(step, epoch, result, gradient, lr, seconds);
   }
 
   // An operator that refuses its input (a NaN score) knows nothing of steps: add which one it was and what to try.
   StepResult forward_and_backward(int64_t step) {
     try {
-      return run_step(inputs_.model, inputs_.train_data.rows_of_step(step), settings_);
+      return run_step(inputs_.model, rows_->next(), settings_);
     } catch (const c10::Error& error) {
       run_error(
           "step ", step + 1, ": ", user_message(error),
@@ -144,11 +149,12 @@ class Loop {
     }
   }
 
-  Json metrics_row(int64_t step, const StepResult& result, const GradientReport& gradient, double lr, double seconds) {
+  Json metrics_row(int64_t step, int64_t epoch, const StepResult& result, const GradientReport& gradient, double lr,
+                   double seconds) {
     const LoadReport load = expert_load_report(result.expert_load_LE);
     Json row;
     row["step"] = step + 1;
-    row["epoch"] = inputs_.train_data.epoch_of_step(step);
+    row["epoch"] = epoch;
     row["loss"] = result.loss;
     if (settings_.loss.mtp) row["mtp_loss"] = result.mtp_loss;
     if (settings_.forward.balance) row["balance_loss"] = result.balance_loss;
@@ -168,15 +174,18 @@ class Loop {
 
   std::optional<double> evaluation_loss() const {
     if (inputs_.eval_data == nullptr) return std::nullopt;
-    return evaluate(inputs_.model, *inputs_.eval_data, inputs_.compute, recipe_.data.sequence_length).loss();
+    return evaluate(inputs_.model, *inputs_.eval_data, inputs_.compute, recipe_.data.sequence_length,
+                    recipe_.data.workers)
+        .loss();
   }
 
   void save(int64_t step, MetricsFile& metrics) {
     metrics.sync();
-    states_.save(step, capture_state(step, optimizer_, identity_), recipe_.checkpoint.keep,
-                 [&](const std::filesystem::path& staging) {
-                   if (inputs_.write_adapter) inputs_.write_adapter(staging / "adapter");
-                 });
+    checkpoint::TrainState state = capture_state(step, optimizer_, identity_);
+    state.info["data"] = data::position_to_json(rows_->position(), inputs_.train_data.identity());
+    states_.save(step, state, recipe_.checkpoint.keep, [&](const std::filesystem::path& staging) {
+      if (inputs_.write_adapter) inputs_.write_adapter(staging / "adapter");
+    });
     if (inputs_.write_adapter) inputs_.write_adapter(inputs_.folder.adapter_folder());
   }
 
@@ -186,6 +195,8 @@ class Loop {
   AdamW optimizer_;
   checkpoint::StateFolder states_;
   Json identity_;
+  data::StreamPosition start_;  // of the first step of this process
+  std::optional<data::StepReader> rows_;
   LoopSummary summary_;
 };
 
@@ -196,10 +207,11 @@ LoopSummary run_loop(const LoopInputs& inputs) {
 }
 
 Evaluation evaluate(const model::Model& model, const data::DataSet& data, at::ScalarType compute,
-                    int64_t sequence_length) {
+                    int64_t sequence_length, int64_t workers) {
   Evaluation evaluation;
-  for (int64_t i = 0; i < data.evaluation_batches(); ++i) {
-    evaluate_rows(model, data.evaluation_rows(i), compute, sequence_length, evaluation);
+  data::EvaluationReader reader(data, workers);
+  for (auto rows = reader.next(); !rows.empty(); rows = reader.next()) {
+    evaluate_rows(model, rows, compute, sequence_length, evaluation);
   }
   return evaluation;
 }

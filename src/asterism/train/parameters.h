@@ -24,8 +24,11 @@ struct TrainedParts {
 /// and stays as it is kept.
 std::vector<Parameter> full_parameters(model::Model& model, const TrainedParts& parts);
 
-/// LoRA: the attached pairs only; the base is frozen.
-std::vector<Parameter> lora_parameters(model::Model& model);
+/// LoRA: the attached pairs, and in full the tensors of `modules_to_save` (model::match_modules) except integer tables
+/// and router biases; the rest of the base is frozen. InputError when such a tensor carries a pair as well, or belongs
+/// to a part without a loss.
+std::vector<Parameter> lora_parameters(model::Model& model, const std::vector<std::string>& modules_to_save = {},
+                                       const TrainedParts& parts = {});
 
 /// Sum of the element counts.
 int64_t count_elements(const std::vector<Parameter>& parameters);

@@ -31,7 +31,10 @@ Json run_identity(const Recipe& recipe, const model::Config& config) {
   identity["model.vocab_size"] = config.vocab_size;
   identity["model.indexer"] = recipe.model.indexer == IndexerMode::kKl ? "kl" : "frozen";
   identity["model.mtp_weight"] = recipe.model.mtp_weight;
-  identity["data.train"] = recipe.data.train;
+  // Which data they are is what the position in them says (data/stream_position.h): files may move.
+  Json weights = Json::array();
+  for (const data::DataSource& source : recipe.data.train) weights.push_back(source.weight);
+  identity["weights of data.train"] = weights;
   identity["data.variant"] = recipe.data.variant;
   identity["data.thinking"] = recipe.data.thinking;
   identity["data.reasoning_effort"] = recipe.data.reasoning_effort;
@@ -40,7 +43,9 @@ Json run_identity(const Recipe& recipe, const model::Config& config) {
   identity["data.sequence_length"] = recipe.data.sequence_length;
   identity["data.packing"] = recipe.data.packing;
   identity["data.overlong"] = recipe.data.overlong;
+  identity["data.without_targets"] = recipe.data.without_targets;
   identity["data.shuffle"] = recipe.data.shuffle;
+  identity["data.shuffle_buffer"] = recipe.data.shuffle_buffer;
   identity["train.batch"] = recipe.train.batch;
   identity["lora"] = recipe.lora.has_value();
   if (recipe.lora) {
@@ -49,6 +54,7 @@ Json run_identity(const Recipe& recipe, const model::Config& config) {
     identity["lora.rslora"] = recipe.lora->config.rslora;
     identity["lora.dropout"] = recipe.lora->config.dropout;
     identity["lora.targets"] = recipe.lora->config.targets;
+    identity["lora.modules_to_save"] = recipe.lora->config.modules_to_save;
   }
   return identity;
 }
