@@ -220,7 +220,7 @@ TEST(HfCheckpoint, ExpertsOfDifferentTypesNeedAChoice) {
   write(folder, tensors);
   const auto config = config_of("hf_unit");
   const auto weights = read_weights(folder.path(), config, {.matrix_dtype = at::kFloat}).weights;
-  EXPECT_TRUE(at::equal(weights.layers[0].moe.moe.down.weight[3], expert.to(at::kFloat)));
+  EXPECT_TRUE(at::equal(weights.layers[0].moe.moe.down.weight.plain[3], expert.to(at::kFloat)));
 }
 
 TEST(HfCheckpoint, HashTablesStayIntegersWithinTheExperts) {
@@ -265,8 +265,8 @@ TEST(HfCheckpoint, MtpTensorsAreReadOrLeftAsideAsTheConfigurationSays) {
 
   config.num_mtp_layers = 1;
   const auto with = read_weights(folder.path(), config);
-  EXPECT_TRUE(at::equal(with.weights.mtp.at(0).e_proj.weight, mtp.view("mtp.0.e_proj.weight")));
-  EXPECT_TRUE(at::equal(with.weights.mtp[0].layer.moe.moe.gate_up.weight[5].narrow(0, 32, 32),
+  EXPECT_TRUE(at::equal(with.weights.mtp.at(0).e_proj.weight.plain, mtp.view("mtp.0.e_proj.weight")));
+  EXPECT_TRUE(at::equal(with.weights.mtp[0].layer.moe.moe.gate_up.weight.plain[5].narrow(0, 32, 32),
                         mtp.view("mtp.0.ffn.experts.5.w3.weight")));
   for (const Spelling spelling : {Spelling::kModule, Spelling::kSavePretrained, Spelling::kNative}) {
     const TemporaryFolder out;

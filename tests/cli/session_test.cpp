@@ -130,6 +130,21 @@ TEST(Session, LoadsTheModelInTheAskedStorage) {
             std::string::npos);
 }
 
+TEST(Session, PacksTheModelWhenAskedAndWarnsOfWhatItLost) {
+  const TrainingFiles files;
+  ::testing::internal::CaptureStderr();
+  const model::Model model = load_model(files / "model", train::Storage::kFp8);
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(model.weights.layers[1].moe.moe.gate_up.weight.storage(), "fp8");
+  EXPECT_EQ(model.weights.layers[1].attention.attention.q_b_proj.weight.storage(), "fp8");
+  EXPECT_EQ(model.weights.layers[1].moe.moe.gate.weight.storage(), "fp32");
+  EXPECT_NE(log.find("model.storage: fp8 changed "), std::string::npos) << log;
+  EXPECT_NE(log.find(" of their size"), std::string::npos) << log;
+  // Its experts are 16 wide, and FP4 has a scale per 32 columns.
+  const std::string refused = error_of<InputError>([&] { load_model(files / "model", train::Storage::kFp4); });
+  EXPECT_NE(refused.find("use model.storage: fp8 or auto"), std::string::npos) << refused;
+}
+
 TEST(Session, LoadDataReportsWhatWasSkippedAndLost) {
   const TemporaryFolder folder;
   const std::string rows = folder.write("rows.jsonl",

@@ -1,6 +1,9 @@
 #include "asterism/checkpoint/hf_checkpoint.h"
 
+#include <map>
+
 #include "asterism/checkpoint/binding.h"
+#include "asterism/checkpoint/packed_weights.h"
 #include "asterism/checkpoint/recoding.h"
 #include "asterism/checkpoint/shard_writer.h"
 #include "asterism/checkpoint/shards.h"
@@ -16,6 +19,8 @@ using Matrix = ExpertPart::Matrix;
 
 namespace {
 
+constexpr int64_t kStretchBytes = 1 << 20;
+
 /// Brings the tensors of a bound checkpoint into memory.
 class Loader {
  public:
@@ -27,7 +32,7 @@ class Loader {
     at::Tensor result = at::empty(spec.shape, target_dtype(spec, exact_dtype(bound.first().form)));
     if (bound.whole != nullptr) load_whole(spec, *bound.whole, result);
     for (const auto& [key, stored] : bound.of_expert) {
-      decode_into(stored_matrix(bound_.source, *stored), part_of(result, spec.name, {key.first, key.second}));
+      decode(*stored, stored_matrix(bound_.source, *stored), part_of(result, spec.name, {key.first, key.second}));
     }
     if (spec.role == TensorRole::kTable) check_table(spec, bound.whole->name, result);
     return result;
@@ -43,16 +48,31 @@ class Loader {
   void load_whole(const TensorSpec& spec, const StoredTensor& stored, const at::Tensor& result) const {
     const StoredMatrix matrix = stored_matrix(bound_.source, stored);
     if (!stored.form.is_coded() || !stored.is_packed()) {
-      decode_into(matrix, result);
+      decode(stored, matrix, result);
       return;
     }
     const std::vector<Matrix> matrices = packed_matrices(spec.name);
     const auto count = static_cast<int64_t>(matrices.size());
     for (int64_t expert = 0; expert < spec.shape[0]; ++expert) {
       for (int64_t m = 0; m < count; ++m) {
-        decode_into(matrix.part(expert, m, count), part_of(result, spec.name, {expert, matrices[m]}));
+        decode(stored, matrix.part(expert, m, count), part_of(result, spec.name, {expert, matrices[m]}));
       }
     }
+  }
+
+  // In stretches whose pages are given back at once: what is read never counts twice.
+  void decode(const StoredTensor& stored, const StoredMatrix& matrix, const at::Tensor& result) const {
+    const bool plain = !matrix.form.is_coded() && matrix.data.dim() > 0;
+    const int64_t rows = plain ? matrix.data.size(0) : 1, bytes = static_cast<int64_t>(matrix.data.nbytes());
+    const int64_t stretch = plain && bytes > 0 ? std::max<int64_t>(1, rows * kStretchBytes / bytes) : rows;
+    for (int64_t row = 0; row < rows; row += stretch) {
+      StoredMatrix part = matrix;
+      const int64_t count = std::min(stretch, rows - row);
+      if (plain) part.data = matrix.data.narrow(0, row, count);
+      decode_into(part, plain ? result.narrow(0, row, count) : result);
+      bound_.source.release(stored.name, part.data);
+    }
+    if (matrix.scale.defined()) bound_.source.release(stored.scale_name, matrix.scale);
   }
 
   void check_table(const TensorSpec& spec, const std::string& name, const at::Tensor& table) const {
@@ -96,15 +116,20 @@ void write_folder(const fs::path& folder, const model::Config& config, const std
   target.publish();
 }
 
+/// What is packed comes in the narrowest type that holds it exactly.
+at::Tensor plain_values(const ops::Matrix& weight) {
+  if (!weight.packed) return weight.plain;
+  return weight.packed->decode(weight.packed->scales.scalar_type() == at::kFloat ? at::kFloat : at::kBFloat16);
+}
+
 /// The tensors of a model, dense and on the CPU, in the order of their specs.
 std::vector<at::Tensor> held_tensors(const model::Config& config, const model::Weights& weights) {
-  model::Weights handles = weights;  // the visitor takes slots that it may change; handles share the memory
   std::vector<at::Tensor> held;
-  model::for_each_tensor(config, handles, [&](const TensorSpec& spec, at::Tensor& tensor) {
-    TORCH_CHECK(tensor.defined(), "[checkpoint] expected all tensors of the model, got none for ", spec.name);
-    TORCH_CHECK(tensor.sizes() == at::IntArrayRef(spec.shape), "[checkpoint] ", spec.name, " has shape ", spec.shape,
-                ", got ", tensor.sizes());
-    held.push_back(tensor.detach().to(at::kCPU).contiguous());
+  model::for_each_weight(config, weights, [&](const TensorSpec& spec, const ops::Matrix& weight) {
+    TORCH_CHECK(weight.defined(), "[checkpoint] expected all tensors of the model, got none for ", spec.name);
+    TORCH_CHECK(weight.sizes() == spec.shape, "[checkpoint] ", spec.name, " has shape ", spec.shape, ", got ",
+                weight.sizes());
+    held.push_back(plain_values(weight).detach().to(at::kCPU).contiguous());
   });
   return held;
 }
@@ -114,13 +139,25 @@ std::vector<at::Tensor> held_tensors(const model::Config& config, const model::W
 LoadedWeights read_weights(const fs::path& folder, const model::Config& config, const ReadOptions& options) {
   TORCH_CHECK(!options.matrix_dtype || is_plain_float(*options.matrix_dtype),
               "[checkpoint] matrices are read as fp64, fp32, fp16 or bf16, got ", *options.matrix_dtype);
+  TORCH_CHECK(!options.packed || !options.matrix_dtype, "[checkpoint] packed matrices have no other type");
   const at::NoGradGuard no_grad;
   const BoundCheckpoint bound = bind_checkpoint(folder, config, /*equal_experts=*/!options.matrix_dtype);
   const Loader loader(bound, config.num_experts, options);
   LoadedWeights result{.weights = {}, .notes = bound.notes};
-  size_t next = 0;
-  model::for_each_tensor(config, result.weights,
-                         [&](const TensorSpec&, at::Tensor& tensor) { tensor = loader.load(bound.tensors[next++]); });
+  std::map<std::string, const BoundTensor*> left;
+  for (const BoundTensor& tensor : bound.tensors) left[tensor.spec.name] = &tensor;
+  if (options.packed) {
+    model::for_each_projection(config, result.weights, [&](const TensorSpec& spec, model::Projection& projection) {
+      const BoundTensor& tensor = *left.at(spec.name);
+      const Form form = kept_form(tensor, options.storage);
+      if (!form.is_coded()) return;
+      projection.weight = load_packed(bound.source, tensor, form, result.rounded);
+      left.erase(spec.name);
+    });
+  }
+  model::for_each_tensor(config, result.weights, [&](const TensorSpec& spec, at::Tensor& tensor) {
+    if (left.contains(spec.name)) tensor = loader.load(*left.at(spec.name));
+  });
   return result;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "asterism/checkpoint/names.h"
+#include "asterism/checkpoint/recoding.h"
 #include "asterism/checkpoint/storage.h"
 #include "asterism/model/config.h"
 #include "asterism/model/weights.h"
@@ -20,10 +21,15 @@ struct ReadOptions {
   /// the narrowest type that holds them exactly: BF16, or F32 where their scales are F32.
   /// All other floating tensors become fp32. With kDouble they become fp64 too: a model for numeric tests.
   std::optional<at::ScalarType> matrix_dtype = std::nullopt;
+  /// Keeps the matrices of projections packed that are FP8 or FP4 in the files, or become it by `storage` (experts and
+  /// dense matrices; another form than the files' is rounded to it). Not together with matrix_dtype.
+  bool packed = false;
+  Storage storage = {};
 };
 
 struct LoadedWeights {
   model::Weights weights;
+  RecodingLoss rounded = {};       // by ReadOptions::storage
   std::vector<std::string> notes;  // what was detected and what was left aside, for the log
 };
 

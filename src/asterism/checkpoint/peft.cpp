@@ -74,6 +74,10 @@ LoadedAdapter load_adapter(const fs::path& folder, const model::Config& config, 
   const at::NoGradGuard no_grad;
   const Adapter adapter = read_adapter(folder, config);
   const auto& [pairs, saved] = adapter.tensors;
+  // A saved matrix takes the place of a packed one.
+  model::for_each_projection(config, weights, [&kept = saved](const TensorSpec& spec, model::Projection& projection) {
+    if (kept.contains(spec.name)) projection.weight.packed.reset();
+  });
   model::for_each_tensor(config, weights, [&, &kept = saved](const TensorSpec& spec, at::Tensor& slot) {
     const auto found = kept.find(spec.name);
     if (found == kept.end()) return;
@@ -85,8 +89,7 @@ LoadedAdapter load_adapter(const fs::path& folder, const model::Config& config, 
       config, weights, [&, &kept = pairs](const TensorSpec& spec, model::Projection& projection) {
         const auto found = kept.find(spec.name);
         if (found == kept.end()) return;
-        const bool wide = projection.weight.defined() && projection.weight.scalar_type() == at::kDouble;
-        const at::ScalarType type = wide ? at::kDouble : at::kFloat;
+        const at::ScalarType type = projection.weight.sum_type();
         const ops::LoraPair& pair = found->second;
         projection.lora = ops::LoraPair{.a_RK = pair.a_RK.to(type), .b_NR = pair.b_NR.to(type), .scale = pair.scale};
         loaded.paths.push_back(model::projection_path(spec.name));

@@ -238,6 +238,10 @@ const TensorInfo& SafetensorsFile::info(const std::string& name) const {
               nearest.empty() ? "" : "; the nearest is '" + nearest + "'");
 }
 
+void SafetensorsFile::release(const at::Tensor& view) const {
+  if (view.is_contiguous()) file_->release(view.const_data_ptr(), view.nbytes());
+}
+
 at::Tensor SafetensorsFile::view(const std::string& name) const {
   const TensorInfo& tensor = info(name);
   const auto options = at::TensorOptions().dtype(tensor.dtype);

@@ -46,6 +46,8 @@ class SafetensorsFile {
   /// aligned for its dtype (other programs write such files) comes back as a copy.
   /// InputError when a BOOL holds another byte than 0 or 1.
   at::Tensor view(const std::string& name) const;
+  /// Gives the pages of a view, or of a part of one, back to the system (MappedFile::release).
+  void release(const at::Tensor& view) const;
   /// The tensor in memory of its own.
   at::Tensor copy(const std::string& name) const;
 

@@ -118,6 +118,10 @@ at::Tensor Source::tensor(const std::string& name) const {
   return holder(name).view(name);
 }
 
+void Source::release(const std::string& name, const at::Tensor& view) const {
+  holder(name).release(view);
+}
+
 const fs::path& Source::file_of(const std::string& name) const {
   return holder(name).path();
 }

@@ -36,6 +36,8 @@ class Source {
   const TensorInfo& info(const std::string& name) const;
   /// A view of the mapped file as SafetensorsFile::view returns it: not to be written to.
   at::Tensor tensor(const std::string& name) const;
+  /// Gives the pages of that view, or of a part of it, back to the system.
+  void release(const std::string& name, const at::Tensor& view) const;
   const std::filesystem::path& file_of(const std::string& name) const;
 
  private:

@@ -125,6 +125,7 @@ int run_train(const TrainArgs& args) {
       recipe.data.eval.empty() ? nullptr : load_data(plain_sources(recipe.data.eval), recipe, rows, "eval", place);
   const auto parameters = prepare_parameters(recipe, model);
   say_what_is_frozen(recipe, model);
+  log_info(describe_weights(model));
   const int64_t steps = count_steps(recipe, *train_data);
   if (recipe.schedule.warmup_steps > steps) {
     input_error("schedule.warmup_steps: ", recipe.schedule.warmup_steps, " exceeds the ", steps, " steps of the run");

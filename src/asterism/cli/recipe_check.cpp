@@ -15,6 +15,7 @@ class Checker {
   std::vector<std::string> run() {
     check_required();
     check_length();
+    check_storage();
     check_lora();
     check_evaluation();
     return std::move(problems_);
@@ -55,6 +56,15 @@ class Checker {
       add({"schedule.warmup_steps", "train.steps"}, "schedule.warmup_steps is ", recipe_.schedule.warmup_steps,
           ", more than train.steps (", train.steps, "); the full learning rate would never be reached");
     }
+  }
+
+  void check_storage() {
+    const train::Storage storage = recipe_.model.storage;
+    if (recipe_.lora || (storage != train::Storage::kFp8 && storage != train::Storage::kFp4)) return;
+    const char* name = storage == train::Storage::kFp8 ? "fp8" : "fp4";
+    add({"model.storage"}, "model.storage: ", name,
+        " is for weights that are not trained, and without the section lora ", "all are: they would be rounded to ",
+        name, " before they become fp32 masters; use auto, or add a section lora");
   }
 
   void check_lora() {

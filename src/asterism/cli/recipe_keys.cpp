@@ -282,7 +282,12 @@ std::vector<RecipeKey> run_and_model_keys() {
           "model.tokenizer", "the path of a folder or of a tokenizer.json",
           [](Recipe & r) -> auto& { return r.model.tokenizer; }),
       choice<Storage>(
-          "model.storage", {{"auto", Storage::kAuto}, {"fp32", Storage::kFp32}, {"bf16", Storage::kBf16}},
+          "model.storage",
+          {{"auto", Storage::kAuto},
+           {"fp32", Storage::kFp32},
+           {"bf16", Storage::kBf16},
+           {"fp8", Storage::kFp8},
+           {"fp4", Storage::kFp4}},
           [](Recipe & r) -> auto& { return r.model.storage; }),
       choice<Compute>(
           "model.compute", {{"auto", Compute::kAuto}, {"fp32", Compute::kFp32}, {"bf16", Compute::kBf16}},

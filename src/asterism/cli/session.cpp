@@ -66,6 +66,30 @@ void report_data(const char* what, const data::DataSet& set) {
   }
 }
 
+checkpoint::ReadOptions read_options(train::Storage storage) {
+  using checkpoint::Form;
+  switch (storage) {
+    case train::Storage::kFp32:
+      return {.matrix_dtype = at::kFloat};
+    case train::Storage::kBf16:
+      return {.matrix_dtype = at::kBFloat16};
+    case train::Storage::kFp8:
+      return {.packed = true, .storage = {.experts = Form::fp8(), .dense = Form::fp8()}};
+    case train::Storage::kFp4:
+      return {.packed = true, .storage = {.experts = Form::fp4(), .dense = Form::fp8()}};
+    default:
+      return {.packed = true};
+  }
+}
+
+void warn_of_rounding(const checkpoint::RecodingLoss& loss, train::Storage storage) {
+  if (loss.changed == 0) return;
+  const char* name = storage == train::Storage::kFp4 ? "fp4" : "fp8";
+  log_warning("model.storage: ", name, " changed ", loss.changed, " of ", loss.values,
+              " values of the checkpoint: ", loss.vanished, " became 0, the others by up to ", loss.largest_relative,
+              " of their size; model.storage: auto keeps them as they are");
+}
+
 /// Changes with every build of the program: an encoder that was corrected makes other tokens of the same rows.
 std::string program_fingerprint() {
   data::Fingerprint content;
@@ -86,11 +110,9 @@ bool is_about_order(const std::string& path) {
 model::Model load_model(const std::string& folder, train::Storage storage, const std::string& adapter) {
   model::Model model;
   model.config = model::read_config(fs::path(folder) / "config.json");
-  checkpoint::ReadOptions options;
-  if (storage == train::Storage::kFp32) options.matrix_dtype = at::kFloat;
-  if (storage == train::Storage::kBf16) options.matrix_dtype = at::kBFloat16;
-  checkpoint::LoadedWeights loaded = checkpoint::read_weights(folder, model.config, options);
+  checkpoint::LoadedWeights loaded = checkpoint::read_weights(folder, model.config, read_options(storage));
   for (const std::string& note : loaded.notes) log_info(note);
+  warn_of_rounding(loaded.rounded, storage);
   model.weights = std::move(loaded.weights);
   if (!adapter.empty()) checkpoint::load_adapter(adapter, model.config, model.weights);
   return model;

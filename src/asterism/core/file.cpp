@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <random>
@@ -52,6 +53,18 @@ std::shared_ptr<const MappedFile> MappedFile::open(const fs::path& path) {
 
 MappedFile::~MappedFile() {
   if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+void MappedFile::release(const void* begin, uint64_t bytes) const {
+  const auto* first = static_cast<const std::byte*>(begin);
+  if (data_ == nullptr || first < data_ || first + bytes > data_ + size_) return;
+  // A fault maps the cached pages of the whole window around it, so windows are given back: what is still needed of the
+  // neighbours is mapped again.
+  constexpr uint64_t kWindow = 1 << 16;
+  const auto address = reinterpret_cast<uint64_t>(data_), at = reinterpret_cast<uint64_t>(first);
+  const uint64_t low = std::max(address, at / kWindow * kWindow);
+  const uint64_t high = std::min(address + size_, (at + bytes + kWindow - 1) / kWindow * kWindow);
+  ::madvise(reinterpret_cast<void*>(low), high - low, MADV_DONTNEED);
 }
 
 FileWriter::FileWriter(const fs::path& path, Mode mode) : path_(path) {

@@ -21,6 +21,9 @@ class MappedFile {
   const std::byte* data() const { return data_; }
   uint64_t size() const { return size_; }
   const std::filesystem::path& path() const { return path_; }
+  /// Gives the pages of these bytes back to the system: they no longer count as memory of this process, and are read
+  /// again when touched. Bytes outside of the mapping are left alone.
+  void release(const void* begin, uint64_t bytes) const;
   std::string_view text() const { return {reinterpret_cast<const char*>(data_), static_cast<size_t>(size_)}; }
 
  private:

@@ -144,7 +144,7 @@ std::vector<std::string> attach_lora(const Config& config, Weights& weights, con
     const std::string path = projection_path(spec.name);
     if (next == paths.size() || paths[next] != path) return;
     ++next;
-    const auto type = projection.weight.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+    const auto type = projection.weight.sum_type();
     const LoraShapes shapes = lora_shapes(spec, lora.rank);
     at::Tensor a = at::empty(shapes.a, at::kFloat);
     const double bound = 1.0 / std::sqrt(static_cast<double>(shapes.a.back()));
@@ -162,7 +162,7 @@ void set_lora_dropout(const Config& config, Weights& weights, double dropout) {
 }
 
 at::Tensor merged_weight(const Projection& projection) {
-  const at::Tensor weight = projection.weight.to(ops::sum_type(projection.weight.scalar_type()));
+  const at::Tensor weight = projection.weight.to(projection.weight.sum_type());
   if (!projection.lora) return weight;
   const ops::LoraPair& lora = *projection.lora;
   if (weight.dim() == 2) return weight + ops::matmul_nn(lora.b_NR, lora.a_RK) * lora.scale;

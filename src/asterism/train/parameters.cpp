@@ -35,10 +35,19 @@ Parameter make_parameter(const std::string& name, at::Tensor& slot) {
   return {name, slot, decays(name, slot)};
 }
 
+// Packed matrices that are to be trained become plain fp32.
+template <typename IsChosen>
+void decode_packed(model::Model& model, const IsChosen& is_chosen) {
+  model::for_each_projection(model.config, model.weights, [&](const TensorSpec& spec, model::Projection& projection) {
+    if (projection.weight.packed && is_chosen(spec)) projection.weight = projection.weight.to(at::kFloat);
+  });
+}
+
 }  // namespace
 
 std::vector<Parameter> full_parameters(model::Model& model, const TrainedParts& parts) {
   std::vector<Parameter> parameters;
+  decode_packed(model, [&](const TensorSpec& spec) { return is_trained(spec, parts); });
   model::for_each_tensor(model.config, model.weights, [&](const TensorSpec& spec, at::Tensor& slot) {
     if (is_trained(spec, parts)) {
       parameters.push_back(make_parameter(spec.name, slot));
@@ -60,6 +69,7 @@ std::vector<Parameter> lora_parameters(model::Model& model, const std::vector<st
     }
     saved.insert(spec.name);
   }
+  decode_packed(model, [&](const TensorSpec& spec) { return saved.contains(spec.name); });
   std::vector<Parameter> parameters;
   model::for_each_projection(model.config, model.weights, [&](const TensorSpec& spec, model::Projection& projection) {
     if (!projection.lora) return;

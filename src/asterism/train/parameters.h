@@ -20,7 +20,8 @@ struct TrainedParts {
 };
 
 /// Full fine-tuning: every tensor of the model except integer tables, router biases, and the parts without a loss.
-/// Matrices that are trained become fp32 masters in place. Everything else is marked as not trained.
+/// Matrices that are trained become fp32 masters in place, packed ones too. Everything else is marked as not trained
+/// and stays as it is kept.
 std::vector<Parameter> full_parameters(model::Model& model, const TrainedParts& parts);
 
 /// LoRA: the attached pairs, and in full the tensors of `modules_to_save` (model::match_modules) except integer tables

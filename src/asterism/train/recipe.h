@@ -13,7 +13,7 @@ namespace asterism::train {
 /// A run, as plain values: what the recipe file says after defaults and overrides (docs of every key: the recipe
 /// reference in docs/recipe.md). The command line parses it; nothing below reads files or the environment for settings.
 
-enum class Storage { kAuto, kFp32, kBf16 };
+enum class Storage { kAuto, kFp32, kBf16, kFp8, kFp4 };
 enum class Compute { kAuto, kFp32, kBf16 };
 enum class IndexerMode { kFrozen, kKl };
 
