@@ -50,7 +50,11 @@ TEST_F(CmdGenerate, PrintsTheKeysOfTheInterface) {
   ASSERT_EQ(answer.at("log_probabilities").size(), ids.size());
   for (const double value : answer.at("log_probabilities")) EXPECT_LT(value, 0.0);
   EXPECT_EQ(answer.at("finished"), false);
-  EXPECT_EQ(answer.at("message"), (Json{{"role", "assistant"}, {"content", answer.at("text")}}));
+  EXPECT_EQ(answer.at("message"), (Json{{"role", "assistant"},
+                                        {"content", answer.at("text")},
+                                        {"reasoning_content", ""},
+                                        {"tool_calls", Json::array()}}));
+  EXPECT_EQ(answer.at("issues"), Json::array({"missing_eos"}));
   EXPECT_EQ(answers(args("hello")), all);
 }
 

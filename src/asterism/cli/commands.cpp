@@ -52,6 +52,27 @@ Command diff_command() {
   };
 }
 
+static Command chat_decode_command() {
+  const auto args = std::make_shared<ChatDecodeArgs>();
+  return {
+      .name = "decode",
+      .summary = "Completions, rows {\"text\", \"thinking_mode\"}, to assistant messages",
+      .example = "echo '{\"text\": \"Hi!\", \"thinking_mode\": \"chat\"}' | build/asterism chat decode --recover",
+      .options =
+          {
+              {.name = "FILE", .target = &args->file, .help = "JSON Lines; - = stdin (-)"},
+              {.name = "--variant",
+               .target = &args->variant,
+               .help = "Version of the encoding (v4-0731)",
+               .choices = {"v4-preview", "v4-0731", "v4.1"}},
+              {.name = "--recover",
+               .target = &args->recover,
+               .help = "A message of any text, with a list of what was wrong, in place of errors"},
+          },
+      .run = [args] { return run_chat_decode(*args); },
+  };
+}
+
 Command chat_command() {
   const auto encode = std::make_shared<ChatEncodeArgs>();
   const auto tokens = std::make_shared<ChatTokensArgs>();
@@ -88,7 +109,7 @@ Command chat_command() {
       .run = [tokens] { return run_chat_tokens(*tokens); },
   };
   Command chat = {.name = "chat", .summary = "Look at conversations as the model sees them"};
-  chat.children = {std::move(encode_command), std::move(tokens_command)};
+  chat.children = {std::move(encode_command), chat_decode_command(), std::move(tokens_command)};
   return chat;
 }
 

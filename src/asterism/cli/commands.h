@@ -74,6 +74,13 @@ struct ChatTokensArgs {
 };
 int run_chat_tokens(const ChatTokensArgs& args);
 
+struct ChatDecodeArgs {
+  std::string variant = "v4-0731";
+  bool recover = false;
+  std::string file = "-";
+};
+int run_chat_decode(const ChatDecodeArgs& args);
+
 /// The descriptions of the commands, ready for run_command_line.
 Command init_command();
 Command train_command();
