@@ -63,7 +63,7 @@ TEST(Session, ComputeTypeFollowsTheRecipeThenTheProcessor) {
 }
 
 TEST(Session, RowOptionsFollowTheDataSection) {
-  const data::RowOptions standard = row_options({}, nullptr, 97);
+  const data::RowOptions standard = row_options({}, nullptr, 97, "nowhere");
   EXPECT_EQ(standard.vocab_size, 97);
   EXPECT_FALSE(standard.tokenize);
   EXPECT_EQ(standard.chat.variant, data::ChatVariant::V4_0731);
@@ -79,22 +79,40 @@ TEST(Session, RowOptionsFollowTheDataSection) {
   section.drop_thinking = false;
   section.history = "split";
   section.bad_rows = "skip";
-  const data::RowOptions changed = row_options(section, nullptr, 97);
+  section.special_in_content = "as_text";
+  section.reject_unframeable = true;
+  const data::RowOptions changed = row_options(section, nullptr, 97, "nowhere");
   EXPECT_EQ(changed.chat.variant, data::ChatVariant::V4Preview);
-  EXPECT_EQ(changed.chat.reasoning_effort, data::ReasoningEffort::Max);
+  EXPECT_EQ(changed.chat.reasoning_effort, (data::ReasoningEffort{data::EffortLevel::Max}));
   EXPECT_FALSE(changed.chat.drop_thinking);
+  EXPECT_EQ(changed.chat.special_in_content, data::SpecialInContent::AsText);
+  EXPECT_TRUE(changed.chat.reject_unframeable);
   EXPECT_EQ(changed.loss.history, data::History::Split);
   EXPECT_EQ(changed.thinking, data::Thinking::Thinking);
   EXPECT_EQ(changed.bad_rows, data::BadRows::Skip);
   section.thinking = "chat";
-  EXPECT_EQ(row_options(section, nullptr, 97).thinking, data::Thinking::Chat);
+  EXPECT_EQ(row_options(section, nullptr, 97, "nowhere").thinking, data::Thinking::Chat);
+}
+
+TEST_F(SessionTokenizer, AutomaticVariantIsThatOfTheCheckpointAndLogged) {
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(variant_named("auto", folder_ / "without", nullptr), data::ChatVariant::V4_0731);
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find("v4-0731: the checkpoint names no version"),
+            std::string::npos);
+  folder_.write("with/chat_template.jinja", "<｜System｜>");
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(variant_named("auto", folder_ / "with", nullptr), data::ChatVariant::V4_1);
+  EXPECT_EQ(variant_named("v4-preview", folder_ / "with", nullptr), data::ChatVariant::V4Preview);
+  const auto tokenizer = load_tokenizer("", folder_ / "with", 256);
+  EXPECT_EQ(variant_named("v4.1", folder_ / "with", tokenizer.get()), data::ChatVariant::V4_1);
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find("has no token <｜System｜>"), std::string::npos);
 }
 
 TEST_F(SessionTokenizer, RowOptionsTokenizeWithTheEndOfEachToken) {
-  const auto options = row_options({}, load_tokenizer("", folder_ / "with", 256), 256);
+  const auto options = row_options({}, load_tokenizer("", folder_ / "with", 256), 256, folder_ / "with");
   std::vector<int64_t> ids;
   std::vector<size_t> ends = {7, 7, 7};
-  options.tokenize("ab", ids, ends);
+  options.tokenize("ab", {}, ids, ends);
   EXPECT_EQ(ids, (std::vector<int64_t>{'a', 'b'}));
   EXPECT_EQ(ends, (std::vector<size_t>{1, 2}));
 }
@@ -118,7 +136,7 @@ TEST(Session, LoadDataReportsWhatWasSkippedAndLost) {
   recipe.data.bad_rows = "skip";
   recipe.train.batch = 1;
   ::testing::internal::CaptureStderr();
-  const auto data = load_data({rows}, recipe, row_options(recipe.data, nullptr, 97), "train");
+  const auto data = load_data({rows}, recipe, row_options(recipe.data, nullptr, 97, "nowhere"), "train");
   const std::string log = ::testing::internal::GetCapturedStderr();
   EXPECT_EQ(data->report().tokens, 7);
   EXPECT_EQ(data->report().rows, 2);
@@ -129,7 +147,7 @@ TEST(Session, LoadDataReportsWhatWasSkippedAndLost) {
   }
   recipe.data.overlong = "error";
   EXPECT_NE(error_of<InputError>([&] {
-              load_data({rows}, recipe, row_options(recipe.data, nullptr, 97), "train");
+              load_data({rows}, recipe, row_options(recipe.data, nullptr, 97, "nowhere"), "train");
             }).find("rows.jsonl:2"),
             std::string::npos);
 }

@@ -1,6 +1,7 @@
 #include "asterism/cli/chat_rows.h"
 #include "asterism/cli/commands.h"
 #include "asterism/cli/row_answers.h"
+#include "asterism/cli/session.h"
 #include "asterism/data/tokenizer.h"
 
 namespace asterism::cli {
@@ -16,7 +17,7 @@ int run_chat_encode(const ChatEncodeArgs& args) {
   const auto tokenizer = std::make_shared<const data::Tokenizer>(data::Tokenizer::load(args.tokenizer));
   const data::TokenizeFunction tokenize = data::tokenize_with(tokenizer);
   data::ChatDefaults defaults;
-  defaults.chat.variant = data::chat_variant(args.variant);
+  defaults.chat.variant = variant_named(args.variant, args.tokenizer, tokenizer.get());
   defaults.loss.history = data::history(args.history);
   return answer_rows(args.file,
                      [&](data::JsonValue row) { return encode_chat_row(std::move(row), defaults, tokenize); });

@@ -59,8 +59,9 @@ Prompt encode_prompt(data::JsonValue row, const data::ChatDefaults& defaults, co
   }
 }
 
-data::ChatDefaults prompt_defaults(const GenerateArgs& args) {
+data::ChatDefaults prompt_defaults(const GenerateArgs& args, const data::Tokenizer& tokenizer) {
   data::ChatDefaults defaults;
+  defaults.chat.variant = variant_named("auto", args.model, &tokenizer);
   if (args.thinking.empty()) return defaults;
   const bool thinks = data::thinking_mode(args.thinking) == data::ThinkingMode::Thinking;
   defaults.thinking = thinks ? data::Thinking::Thinking : data::Thinking::Chat;
@@ -68,8 +69,7 @@ data::ChatDefaults prompt_defaults(const GenerateArgs& args) {
 }
 
 // A JSON file with one conversation, or JSON Lines with one a line.
-std::vector<Prompt> read_prompts(const GenerateArgs& args) {
-  const data::ChatDefaults defaults = prompt_defaults(args);
+std::vector<Prompt> read_prompts(const GenerateArgs& args, const data::ChatDefaults& defaults) {
   if (!args.prompt.empty()) {
     data::JsonValue message = data::JsonValue::object({{"role", "user"}, {"content", args.prompt}});
     return {encode_prompt(data::JsonValue::Array{std::move(message)}, defaults, "--prompt")};
@@ -164,12 +164,13 @@ int run_generate(const GenerateArgs& args) {
   if (args.prompt.empty() == args.messages.empty()) {
     input_error("generate: give either --prompt TEXT or --messages FILE");
   }
-  const std::vector<Prompt> prompts = read_prompts(args);
-  const model::Model model = load_model(args.model, train::Storage::kAuto, args.adapter);
-  const auto tokenizer = load_tokenizer(args.tokenizer, args.model, model.config.vocab_size);
+  const int64_t vocab_size = model::read_config(std::filesystem::path(args.model) / "config.json").vocab_size;
+  const auto tokenizer = load_tokenizer(args.tokenizer, args.model, vocab_size);
   if (!tokenizer) {
     input_error(args.model, ": has no tokenizer.json; name the folder of one with --tokenizer DIR");
   }
+  const std::vector<Prompt> prompts = read_prompts(args, prompt_defaults(args, *tokenizer));
+  const model::Model model = load_model(args.model, train::Storage::kAuto, args.adapter);
   train::GenerateOptions options;
   options.max_tokens = args.max_tokens;
   options.temperature = args.temperature;

@@ -117,7 +117,7 @@ int run_train(const TrainArgs& args) {
     input_error("model.mtp_weight: the checkpoint ", recipe.model.path, " has no MTP layer; set it to 0");
   }
   const auto tokenizer = load_tokenizer(recipe.model.tokenizer, recipe.model.path, model.config.vocab_size);
-  const data::RowOptions rows = row_options(recipe.data, tokenizer, model.config.vocab_size);
+  const data::RowOptions rows = row_options(recipe.data, tokenizer, model.config.vocab_size, recipe.model.path);
   const auto train_data = load_data(recipe.data.train, recipe, rows, "train");
   const auto eval_data = recipe.data.eval.empty() ? nullptr : load_data(recipe.data.eval, recipe, rows, "eval");
   const auto parameters = prepare_parameters(recipe, model);

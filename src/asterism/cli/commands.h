@@ -62,7 +62,7 @@ int run_diff(const DiffArgs& args);
 
 struct ChatEncodeArgs {
   std::string tokenizer;
-  std::string variant = "v4-0731";
+  std::string variant = "auto";
   std::string history = "auto";
   std::string file = "-";  // JSON Lines; - = stdin
 };

@@ -254,7 +254,8 @@ std::vector<RecipeKey> data_keys() {
       text_list(
           "data.eval", files, [](Recipe & r) -> auto& { return r.data.eval; }),
       word(
-          "data.variant", {"auto", "v4-preview", "v4-0731"}, [](Recipe & r) -> auto& { return r.data.variant; }),
+          "data.variant", {"auto", "v4-preview", "v4-0731", "v4-flash-vision", "v4.1"},
+          [](Recipe & r) -> auto& { return r.data.variant; }),
       word(
           "data.thinking", {"auto", "chat", "thinking"}, [](Recipe & r) -> auto& { return r.data.thinking; }),
       word(
@@ -264,6 +265,11 @@ std::vector<RecipeKey> data_keys() {
           "data.drop_thinking", [](Recipe & r) -> auto& { return r.data.drop_thinking; }),
       word(
           "data.history", {"auto", "all", "last_turn", "split"}, [](Recipe & r) -> auto& { return r.data.history; }),
+      word(
+          "data.special_in_content", {"allow", "reject", "as_text"},
+          [](Recipe & r) -> auto& { return r.data.special_in_content; }),
+      truth(
+          "data.reject_unframeable", [](Recipe & r) -> auto& { return r.data.reject_unframeable; }),
       whole(
           "data.sequence_length", 2, [](Recipe & r) -> auto& { return r.data.sequence_length; }),
       truth(

@@ -6,6 +6,8 @@
 #include "asterism/checkpoint/peft.h"
 #include "asterism/core/error.h"
 #include "asterism/core/log.h"
+#include "asterism/data/chat_markup.h"
+#include "asterism/data/variant_detection.h"
 #include "asterism/ops/matmul.h"
 
 namespace asterism::cli {
@@ -91,11 +93,25 @@ void copy_tokenizer(const std::string& path, const std::string& model_folder, co
   }
 }
 
+data::ChatVariant variant_named(const std::string& name, const fs::path& folder, const data::Tokenizer* tokenizer) {
+  if (name != "auto") {
+    const data::ChatVariant variant = data::chat_variant(name);
+    if (variant == data::ChatVariant::V4_1 && tokenizer != nullptr && !tokenizer->token_id(data::kSystemHeader)) {
+      log_warning("chat encoding v4.1: the tokenizer has no token ", data::kSystemHeader, ", which is then plain text");
+    }
+    return variant;
+  }
+  const data::VariantChoice choice = data::detect_variant(folder, tokenizer);
+  log_info("chat encoding ", data::variant_name(choice.variant), ": ", choice.reason);
+  return choice.variant;
+}
+
 data::RowOptions row_options(const train::DataSection& section, std::shared_ptr<const data::Tokenizer> tokenizer,
-                             int64_t vocab_size) {
+                             int64_t vocab_size, const fs::path& model_folder) {
   data::RowOptions options;
-  const std::string variant = section.variant == "auto" ? "v4-0731" : section.variant;
-  options.chat.variant = data::chat_variant(variant);
+  options.chat.variant = variant_named(section.variant, model_folder, tokenizer.get());
+  options.chat.reject_unframeable = section.reject_unframeable;
+  options.chat.special_in_content = data::special_in_content(section.special_in_content);
   options.chat.drop_thinking = section.drop_thinking;
   options.chat.reasoning_effort = data::reasoning_effort(section.reasoning_effort);
   options.loss.history = data::history(section.history);

@@ -28,11 +28,13 @@ struct ModelSection {
 struct DataSection {
   std::vector<std::string> train;
   std::vector<std::string> eval;
-  std::string variant = "auto";           // auto | v4-preview | v4-0731
+  std::string variant = "auto";           // auto | v4-preview | v4-0731 | v4-flash-vision | v4.1
   std::string thinking = "auto";          // auto | chat | thinking
   std::string reasoning_effort = "none";  // none | low | high | max
   bool drop_thinking = true;
-  std::string history = "auto";  // auto | all | last_turn | split
+  std::string history = "auto";              // auto | all | last_turn | split
+  std::string special_in_content = "allow";  // allow | reject | as_text
+  bool reject_unframeable = false;
   int64_t sequence_length = 4096;
   bool packing = true;
   std::string overlong = "error";  // error | drop | truncate
