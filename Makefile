@@ -41,7 +41,7 @@ test-long: setup
 	@tools/check
 	@CXX="$$(cat build/compiler)" cmake --preset asan >/dev/null
 	@ninja -C build/asan -j $(JOBS)
-	@tools/with-sanitizers ctest --test-dir build/asan --output-on-failure
+	@ASTERISM_LONG=1 tools/with-sanitizers ctest --test-dir build/asan --output-on-failure
 
 bench: configure
 	@ninja -C build -j $(JOBS) asterism bench_data bench_train_step bench_operators
