@@ -169,6 +169,8 @@ data:
   reasoning_effort: none
   drop_thinking: true
   history: auto
+  special_in_content: allow
+  reject_unframeable: false
   sequence_length: 4096
   packing: true
   overlong: error
@@ -234,8 +236,8 @@ TEST(RecipeFile, AMixtureIsReadAndPrintedWithItsWeights) {
 
 TEST(RecipeFile, TableAlignsTheValues) {
   const std::string table = recipe_to_table(parse_recipe(kMinimal, "run.yaml"));
-  EXPECT_NE(table.find("  name                    demo\n"), std::string::npos) << table;
-  EXPECT_NE(table.find("  schedule.warmup_steps   0\n"), std::string::npos) << table;
+  EXPECT_NE(table.find("  name                     demo\n"), std::string::npos) << table;
+  EXPECT_NE(table.find("  schedule.warmup_steps    0\n"), std::string::npos) << table;
 }
 
 TEST(RecipeFile, OverridesWinOverTheFile) {
@@ -328,9 +330,9 @@ const std::vector<BadRecipe> kBadRecipes = {
     {"yes for true", plus("log: {tensorboard: yes}\n"), {"log.tensorboard: expected true or false", "\"yes\""}},
     {"unknown word", plus("schedule: {decay: cosin}\n"), {"schedule.decay: expected cosine | linear | constant"}},
     {"case of a word", plus("schedule: {decay: Cosine}\n"), {"schedule.decay", "\"Cosine\""}},
-    {"storage of later work",
+    {"storage that would round trained weights",
      "name: a\nmodel: {path: b, storage: fp8}\n",
-     {"run.yaml:2: model.storage: expected auto | fp32 | bf16"}},
+     {"run.yaml:2: model.storage: fp8 is for weights that are not trained"}},
     {"weight of zero",
      "name: a\ndata:\n  train: [{path: x, weight: 0}]\n",
      {"run.yaml:3: data.train", "{path, weight} with a weight above 0", "[{path: x, weight: 0}]"}},

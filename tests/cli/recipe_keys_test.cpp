@@ -47,6 +47,7 @@ TEST(RecipeKeys, EveryValueReadsAsItWasPrinted) {
   source.data.train = {{"a", 0.5}, {"b"}};
   source.data.eval = {"b", "c"};
   source.lora.emplace().from = "adapter";
+  source.lora->config.modules_to_save = {"lm_head"};
   source.train.steps = 7;
   source.train.epochs = 0.1;
   train::Recipe target;

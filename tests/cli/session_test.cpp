@@ -183,7 +183,7 @@ class SessionData : public SessionTokenizer {
   }
 
   std::unique_ptr<data::DataSet> load(const data::Tokenizer* tokenizer = nullptr) {
-    const data::RowOptions options = row_options(recipe_.data, nullptr, 10'000);
+    const data::RowOptions options = row_options(recipe_.data, nullptr, 10'000, "nowhere");
     ::testing::internal::CaptureStderr();
     auto data = load_data(rows_, recipe_, options, "train", index_place(recipe_, options, tokenizer));
     log_ = ::testing::internal::GetCapturedStderr();
