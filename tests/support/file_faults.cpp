@@ -60,7 +60,7 @@ FileFaults::FileFaults(const std::filesystem::path& below, const Fault& fault) {
   const std::scoped_lock lock(mutex);
   if (active) throw std::logic_error("one FileFaults at a time");
   active = true;
-  folder = below.string() + "/";
+  folder = (below / "").string();  // ends with a slash
   planned = fault;
   calls = 0;
 }

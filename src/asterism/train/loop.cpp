@@ -4,12 +4,11 @@
 #include <chrono>
 #include <cmath>
 
-#include "asterism/checkpoint/train_state.h"
 #include "asterism/core/error.h"
 #include "asterism/core/log.h"
 #include "asterism/core/memory.h"
 #include "asterism/core/progress.h"
-#include "asterism/train/resume.h"
+#include "asterism/train/checkpointer.h"
 #include "asterism/train/schedule.h"
 #include "asterism/train/step.h"
 #include "asterism/train/tensorboard.h"
@@ -43,6 +42,15 @@ StepSettings step_settings(const LoopInputs& inputs) {
   return settings;
 }
 
+// Where the rows of the next step are, and counts that tell whether they are still the same rows.
+Json data_position(const data::DataSet& data, int64_t step) {
+  const data::DataSetReport& report = data.report();
+  return {{"step", step},
+          {"samples", report.samples},
+          {"tokens", report.tokens},
+          {"trained_tokens", report.trained_tokens}};
+}
+
 // One run's moving parts, so that the loop below reads as a list of what a step does.
 class Loop {
  public:
@@ -51,15 +59,17 @@ class Loop {
         recipe_(inputs.recipe),
         settings_(step_settings(inputs)),
         optimizer_(inputs.parameters, inputs.recipe.optimizer),
-        states_(inputs.folder.checkpoints_folder()),
-        identity_(run_identity(inputs.recipe, inputs.model.config)) {}
+        checkpoints_(inputs, optimizer_) {}
 
   LoopSummary run() {
-    const int64_t done = resume();
+    const int64_t done = checkpoints_.resume();
     summary_.first_step = summary_.last_step = done;
     if (done == inputs_.steps) return summary_;
+    if (done > 0) expect_same_data(data_position(inputs_.train_data, done));
+    checkpoints_.prepare(done);
     if (inputs_.on_start) inputs_.on_start();
     MetricsFile metrics(inputs_.folder.metrics_file(), done);
+    check_metrics(metrics);
     std::optional<TensorboardWriter> board;
     if (recipe_.log.tensorboard) board.emplace(inputs_.folder.tensorboard_folder(), done);
     if (done == 0) summary_.eval_loss_before = evaluation_loss();
@@ -74,42 +84,45 @@ class Loop {
         if (loss) row["eval_loss"] = *loss;
         if (loss) summary_.eval_loss_after = loss;
       }
-      if (last || evaluate_now || (step + 1) % recipe_.log.every == 0) {
+      summary_.last_step = step + 1;
+      summary_.stopped = !last && inputs_.stop_requested && inputs_.stop_requested();
+      const bool save_now = is_save_due(step + 1) || last || summary_.stopped;
+      if (save_now) {
+        row["checkpoint_seconds"] = checkpoints_.take(step + 1, data_position(inputs_.train_data, step + 1));
+      }
+      if (save_now || evaluate_now || (step + 1) % recipe_.log.every == 0) {
         metrics.append(row);
         if (board) board->add(step + 1, row);
       }
+      if (save_now) checkpoints_.write(metrics.bytes());
       progress.update(step + 1, text("loss ", row["loss"].get<double>()));
-      summary_.last_step = step + 1;
-      summary_.stopped = !last && inputs_.stop_requested && inputs_.stop_requested();
-      const bool save_now = recipe_.checkpoint.every > 0 && (step + 1) % recipe_.checkpoint.every == 0;
-      if (save_now || last || summary_.stopped) save(step + 1, metrics);
       if (summary_.stopped) break;
+      checkpoints_.check();
     }
+    checkpoints_.finish();
     progress.finish();
     summary_.seconds = seconds_since(start);
     return summary_;
   }
 
  private:
-  // Updates already done: those of the checkpoint that the recipe asks for.
-  int64_t resume() {
-    const std::string& mode = recipe_.checkpoint.resume;
-    std::filesystem::path folder;
-    if (mode == "auto") {
-      const auto steps = states_.steps();
-      if (steps.empty()) return 0;
-      folder = states_.path_of(steps.back());
-    } else if (mode != "never") {
-      folder = mode;
-    } else {
-      return 0;
-    }
-    const int64_t step = restore_state(checkpoint::read_train_state(folder), optimizer_, identity_, folder.string());
-    if (step > inputs_.steps) {
-      input_error(folder.string(), ": holds step ", step, ", beyond the ", inputs_.steps, " steps of the recipe");
-    }
-    log_info("resuming after step ", step, " of ", inputs_.steps, " from ", folder.string());
-    return step;
+  void expect_same_data(const Json& position) const {
+    if (position == checkpoints_.data_position()) return;
+    input_error("data.train: the training data are not those of the checkpoint: ", checkpoints_.data_position().dump(),
+                " then, ", position.dump(), " now. Restore the files, or choose another name for a new run");
+  }
+
+  bool is_save_due(int64_t step) const {
+    if (inputs_.save_requested && inputs_.save_requested()) return true;
+    return recipe_.checkpoint.every > 0 && step % recipe_.checkpoint.every == 0;
+  }
+
+  // Lines may be lost when a machine crashes or a user edits the file; the run itself is not concerned.
+  void check_metrics(const MetricsFile& metrics) const {
+    const auto expected = checkpoints_.metrics_bytes();
+    if (!expected || *expected == metrics.bytes()) return;
+    log_warning(inputs_.folder.metrics_file().string(), ": has ", metrics.bytes(),
+                " bytes up to the checkpoint, which ", "recorded ", *expected, ": lines were lost or changed");
   }
 
   Json train_step(int64_t step) {
@@ -171,21 +184,11 @@ class Loop {
     return evaluate(inputs_.model, *inputs_.eval_data, inputs_.compute, recipe_.data.sequence_length).loss();
   }
 
-  void save(int64_t step, MetricsFile& metrics) {
-    metrics.sync();
-    states_.save(step, capture_state(step, optimizer_, identity_), recipe_.checkpoint.keep,
-                 [&](const std::filesystem::path& staging) {
-                   if (inputs_.write_adapter) inputs_.write_adapter(staging / "adapter");
-                 });
-    if (inputs_.write_adapter) inputs_.write_adapter(inputs_.folder.adapter_folder());
-  }
-
   const LoopInputs& inputs_;
   const Recipe& recipe_;
   StepSettings settings_;
   AdamW optimizer_;
-  checkpoint::StateFolder states_;
-  Json identity_;
+  Checkpointer checkpoints_;
   LoopSummary summary_;
 };
 

@@ -9,14 +9,6 @@ namespace {
 using model::TensorRole;
 using model::TensorSpec;
 
-bool is_trained(const TensorSpec& spec, const TrainedParts& parts) {
-  if (spec.role == TensorRole::kTable || spec.role == TensorRole::kRouterBias) return false;
-  // Without its own loss an indexer gets no gradient, and weight decay would shrink it silently.
-  if (spec.name.find(".indexer.") != std::string::npos) return parts.indexer;
-  if (spec.name.rfind("mtp.", 0) == 0) return parts.mtp;
-  return true;
-}
-
 bool decays(const std::string& name, const at::Tensor& value) {
   return value.dim() >= 2 && !name.ends_with("position_bias");
 }
@@ -30,6 +22,18 @@ Parameter make_parameter(const std::string& name, at::Tensor& slot) {
 
 }  // namespace
 
+bool is_buffer(const TensorSpec& spec) {
+  return spec.role == TensorRole::kTable || spec.role == TensorRole::kRouterBias;
+}
+
+bool is_trained(const TensorSpec& spec, const TrainedParts& parts) {
+  if (is_buffer(spec)) return false;
+  // Without its own loss an indexer gets no gradient, and weight decay would shrink it silently.
+  if (spec.name.find(".indexer.") != std::string::npos) return parts.indexer;
+  if (spec.name.rfind("mtp.", 0) == 0) return parts.mtp;
+  return true;
+}
+
 std::vector<Parameter> full_parameters(model::Model& model, const TrainedParts& parts) {
   std::vector<Parameter> parameters;
   model::for_each_tensor(model.config, model.weights, [&](const TensorSpec& spec, at::Tensor& slot) {
@@ -40,6 +44,16 @@ std::vector<Parameter> full_parameters(model::Model& model, const TrainedParts& 
     }
   });
   return parameters;
+}
+
+std::vector<Parameter> full_buffers(model::Model& model) {
+  std::vector<Parameter> buffers;
+  model::for_each_tensor(model.config, model.weights, [&](const TensorSpec& spec, at::Tensor& slot) {
+    if (!is_buffer(spec)) return;
+    slot = slot.detach().clone(at::MemoryFormat::Contiguous);
+    buffers.push_back({spec.name, slot, false});
+  });
+  return buffers;
 }
 
 std::vector<Parameter> lora_parameters(model::Model& model) {
