@@ -14,7 +14,7 @@ help:
 	@echo "make quickstart  fine-tune a tiny model on the bundled conversations and show what it learned"
 	@echo "make test        tools/check, all C++ tests, comparison with Hugging Face transformers"
 	@echo "make test-long   all tests, with long campaigns, under the address and undefined-behaviour sanitizers"
-	@echo "make bench       time and memory of training steps and operators; bench/results/latest.json"
+	@echo "make bench       time and memory of training steps, operators and data; bench/results/latest.json"
 	@echo "make check       the rules of CONTRIBUTING.md that a program can check"
 	@echo "make format      clang-format on all C++ files"
 	@echo "make clean       remove build/ (keeps .venv)"
@@ -44,7 +44,7 @@ test-long: setup
 	@ASTERISM_LONG=1 tools/with-sanitizers ctest --test-dir build/asan --output-on-failure
 
 bench: configure
-	@ninja -C build -j $(JOBS) bench_train_step bench_operators
+	@ninja -C build -j $(JOBS) asterism bench_data bench_train_step bench_operators
 	@bench/run
 
 check:

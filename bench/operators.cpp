@@ -105,18 +105,27 @@ void index_choice(benchmark::State& state) {
 }
 BENCHMARK(index_choice)->Arg(2048)->Arg(4096)->Unit(benchmark::kMillisecond);
 
+// Kinds: 0 trained fp32 weights, 1 frozen fp32, 2 frozen FP8, 3 frozen FP4. Trained ones have a third product.
 void experts_step(benchmark::State& state) {
-  const int64_t t = state.range(0);
+  const int64_t t = state.range(0), kind = state.range(1);
   const at::Tensor x = leaf({t, kHidden}), logits = leaf({t, kExperts}), bias = at::zeros({kExperts});
-  const at::Tensor gate_up = leaf({kExperts, 2 * kWidth, kHidden}), down = leaf({kExperts, kHidden, kWidth});
+  Matrix gate_up = leaf({kExperts, 2 * kWidth, kHidden}), down = leaf({kExperts, kHidden, kWidth});
+  for (Matrix* weight : {&gate_up, &down}) {
+    const at::Tensor frozen = weight->plain.detach();
+    if (kind == 1) *weight = frozen;
+    if (kind > 1) *weight = pack(frozen, kind == 2 ? PackedFormat::kFp8 : PackedFormat::kFp4, at::kByte);
+  }
   const at::Tensor ids = choose_experts(logits.detach(), bias, kTopK), dy = at::randn({t, kHidden});
   const Dispatch dispatch = make_dispatch(ids, kExperts);
   for (auto _ : state) {
     grouped_experts(x, router_weights(logits, ids, 1.5), dispatch, gate_up, down, 10.0, {}, {}).backward(dy);
   }
-  report(state, 6.0 * t * kTopK * 3 * kHidden * kWidth, 0);
+  report(state, (kind == 0 ? 6.0 : 4.0) * t * kTopK * 3 * kHidden * kWidth, 0);
 }
-BENCHMARK(experts_step)->Arg(512)->Arg(2048)->Unit(benchmark::kMillisecond);
+BENCHMARK(experts_step)
+    ->ArgsProduct({{512, 2048}, {0, 1, 2, 3}})
+    ->ArgNames({"T", "kind"})
+    ->Unit(benchmark::kMillisecond);
 
 void head_step(benchmark::State& state) {
   const int64_t t = state.range(0);

@@ -7,6 +7,9 @@ set(CMAKE_CXX_EXTENSIONS OFF)
 add_compile_options(-fPIC)
 set(CMAKE_CXX_FLAGS_RELEASE "-O2")  # asserts of our own stay on: no NDEBUG
 
+# Where programs look for libraries that they load at run time: beside themselves, and in the build folder for tests.
+set(CMAKE_BUILD_RPATH "$ORIGIN;${PROJECT_BINARY_DIR}")
+
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
 endif()

@@ -154,7 +154,7 @@ TEST(HfCheckpoint, WrittenInBf16MatricesAreRoundedAndTheRestIsKept) {
   const TemporaryFolder folder;
   WriteOptions options;
   options.spelling = Spelling::kModule;
-  options.matrix_dtype = at::kBFloat16;
+  options.storage = {.experts = Form::plain(at::kBFloat16), .dense = Form::plain(at::kBFloat16)};
   write_checkpoint(folder / "out", config, weights, options);
   const Source source = Source::open(folder / "out");
   const auto tensors = named(config, weights);
@@ -220,7 +220,7 @@ TEST(HfCheckpoint, ExpertsOfDifferentTypesNeedAChoice) {
   write(folder, tensors);
   const auto config = config_of("hf_unit");
   const auto weights = read_weights(folder.path(), config, {.matrix_dtype = at::kFloat}).weights;
-  EXPECT_TRUE(at::equal(weights.layers[0].moe.moe.down.weight[3], expert.to(at::kFloat)));
+  EXPECT_TRUE(at::equal(weights.layers[0].moe.moe.down.weight.plain[3], expert.to(at::kFloat)));
 }
 
 TEST(HfCheckpoint, HashTablesStayIntegersWithinTheExperts) {
@@ -236,15 +236,17 @@ TEST(HfCheckpoint, HashTablesStayIntegersWithinTheExperts) {
   EXPECT_TRUE(mentions(error_for("all_paths", tensors), name + ": expected I64 or I32, found F32"));
 }
 
-TEST(HfCheckpoint, QuantisedCheckpointsAreRefusedByName) {
+TEST(HfCheckpoint, CodedTensorsWithoutScalesAreReportedWithTheOtherFindings) {
   auto tensors = stored("hf_unit");
-  at::Tensor& matrix = tensors["model.layers.0.attn.wq_a.weight"];
-  const at::Tensor kept = matrix;
-  matrix = kept.to(at::kFloat8_e4m3fn);
-  EXPECT_TRUE(mentions(error_for("hf_unit", tensors), "wq_a.weight' (F8_E4M3) belongs to a quantised checkpoint"));
-  matrix = kept;
-  tensors["model.layers.0.attn.wq_a.scale"] = at::ones({1, 1});
-  EXPECT_TRUE(mentions(error_for("hf_unit", tensors), "wq_a.scale' (F32) belongs to a quantised checkpoint"));
+  tensors["model.layers.0.attn.wq_a.weight"] = tensors["model.layers.0.attn.wq_a.weight"].to(at::kFloat8_e4m3fn);
+  tensors["model.layers.0.attn.wkv.scale"] = at::ones({1, 1});
+  tensors["model.layers.0.attn.wx.scale"] = at::ones({1, 1});
+  tensors.erase("model.norm.weight");
+  const std::string message = error_for("hf_unit", tensors);
+  EXPECT_TRUE(mentions(message, "1 weights without scales:\n    model.layers.0.attn.wq_a.weight (F8_E4M3)")) << message;
+  EXPECT_TRUE(mentions(message, "1 scales of weights that have none:\n    model.layers.0.attn.wkv.scale")) << message;
+  EXPECT_TRUE(mentions(message, "1 unknown tensors:\n    model.layers.0.attn.wx.scale")) << message;
+  EXPECT_TRUE(mentions(message, "1 missing tensors:\n    model.norm.weight")) << message;
 }
 
 TEST(HfCheckpoint, MtpTensorsAreReadOrLeftAsideAsTheConfigurationSays) {
@@ -258,13 +260,13 @@ TEST(HfCheckpoint, MtpTensorsAreReadOrLeftAsideAsTheConfigurationSays) {
   auto config = config_of("all_paths");
   const auto without = read_weights(folder.path(), config);
   EXPECT_TRUE(without.weights.mtp.empty());
-  ASSERT_EQ(without.notes.size(), 1U);
-  EXPECT_TRUE(mentions(without.notes[0], std::to_string(mtp.tensors().size() + 1) + " MTP tensors"));
+  ASSERT_EQ(without.notes.size(), 2U);  // what was detected comes first
+  EXPECT_TRUE(mentions(without.notes[1], std::to_string(mtp.tensors().size() + 1) + " MTP tensors"));
 
   config.num_mtp_layers = 1;
   const auto with = read_weights(folder.path(), config);
-  EXPECT_TRUE(at::equal(with.weights.mtp.at(0).e_proj.weight, mtp.view("mtp.0.e_proj.weight")));
-  EXPECT_TRUE(at::equal(with.weights.mtp[0].layer.moe.moe.gate_up.weight[5].narrow(0, 32, 32),
+  EXPECT_TRUE(at::equal(with.weights.mtp.at(0).e_proj.weight.plain, mtp.view("mtp.0.e_proj.weight")));
+  EXPECT_TRUE(at::equal(with.weights.mtp[0].layer.moe.moe.gate_up.weight.plain[5].narrow(0, 32, 32),
                         mtp.view("mtp.0.ffn.experts.5.w3.weight")));
   for (const Spelling spelling : {Spelling::kModule, Spelling::kSavePretrained, Spelling::kNative}) {
     const TemporaryFolder out;

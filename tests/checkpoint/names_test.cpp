@@ -48,6 +48,31 @@ TEST_P(GoldenNames, SavePretrainedNamesMapToModuleNamesAndBack) {
 INSTANTIATE_TEST_SUITE_P(Names, GoldenNames, ::testing::Values("hf_unit", "odd_dims", "all_paths"),
                          [](const auto& info) { return info.param; });
 
+TEST(Names, NativeNamesMayHaveTheModelPrefix) {
+  const std::pair<const char*, const char*> names[] = {
+      {"model.embed.weight", "model.embed_tokens.weight"},
+      {"model.head.weight", "lm_head.weight"},
+      {"model.hc_head_scale", "model.hc_head.hc_scale"},
+      {"model.layers.3.attn.wq_a.weight", "model.layers.3.self_attn.q_a_proj.weight"},
+      {"model.mtp.0.e_proj.weight", "mtp.0.e_proj.weight"},
+      {"model.mtp.0.attn.wkv.weight", "mtp.0.self_attn.kv_proj.weight"},
+  };
+  for (const auto& [stored, canonical] : names) {
+    ASSERT_TRUE(canonical_name(stored)) << stored;
+    EXPECT_EQ(canonical_name(stored)->tensor, canonical);
+  }
+  EXPECT_FALSE(canonical_name("model.model.embed.weight"));
+  EXPECT_FALSE(canonical_name("model.layers.3.attn.wq-a.weight"));
+  EXPECT_FALSE(canonical_name("model.layers.3.attn.wq_a.scale"));
+}
+
+TEST(Names, TheSpellingOfACheckpointIsTold) {
+  EXPECT_EQ(describe_spelling({"embed.weight", "layers.0.attn.wq_a.weight"}), "DeepSeek's names");
+  EXPECT_EQ(describe_spelling({"model.layers.0.ffn.gate.weight"}), "DeepSeek's names below model.");
+  EXPECT_EQ(describe_spelling({"mtp.0.attn.wkv.weight", "model.layers.0.self_attn.sinks"}),
+            "Hugging Face's module names");
+}
+
 TEST(Names, NativeMtpNamesMapToLayerLeavesAndBack) {
   std::set<std::string> tensors;
   for (const std::string& name : names_in("ref/all_paths/mtp.weights.safetensors")) {
@@ -102,7 +127,6 @@ TEST(Names, MatchAsAWholeOnly) {
                            "lm_head",
                            "xlm_head.weight",
                            "lm_head.weight.scale",
-                           "model.head.weight",
                            "model.lm_head.weight",
                            "model.layers.0.head.weight",
                            "model.layers.0",
@@ -122,7 +146,7 @@ TEST(Names, MatchAsAWholeOnly) {
                            "layers.0.ffn.experts.1.w4.weight",
                            "layers.0.ffn.experts.01.w1.weight",
                            "layers.0.ffn.experts.gate_up_proj",
-                           "model.mtp.0.norm.weight",
+                           "model.mtp.0.self_attn.kv_proj.weight",
                            "mtp.0.head.weight"}) {
     EXPECT_FALSE(canonical_name(name)) << name;
   }

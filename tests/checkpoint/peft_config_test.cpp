@@ -54,6 +54,36 @@ TEST(PeftConfig, WrittenTextReadsBack) {
   EXPECT_EQ(again.base_model, "base");
 }
 
+TEST(PeftConfig, PatternsMatchAWholePathOrItsEnd) {
+  AdapterConfig config = some_config();
+  config.rank_pattern = {{"q_b_proj", 2}, {"layers\\.1\\..*proj", 3}};
+  config.alpha_pattern = {{"^model\\.layers\\.1\\.self_attn\\.kv_proj", 5.0}};
+  EXPECT_EQ(config.lora_of("model.layers.1.self_attn.q_b_proj").rank, 2) << "the first of two";
+  EXPECT_EQ(config.lora_of("model.layers.1.self_attn.kv_proj").rank, 3);
+  EXPECT_EQ(config.lora_of("model.layers.1.self_attn.kv_proj").alpha, 5.0);
+  EXPECT_EQ(config.lora_of("model.layers.0.self_attn.kv_proj").rank, 4);
+  EXPECT_EQ(config.lora_of("model.layers.0.self_attn.kv_proj").alpha, 10.0);
+  EXPECT_EQ(config.lora_of("model.layers.11.mlp.xq_b_proj").rank, 4) << "no end within a word";
+}
+
+TEST(PeftConfig, PatternPathsAreThoseThatPeftMatches) {
+  EXPECT_EQ(pattern_path("model.layers.0.self_attn.q_a_proj.weight"), "model.layers.0.self_attn.q_a_proj");
+  EXPECT_EQ(pattern_path("model.layers.0.self_attn.o_a_proj.weight"), "model.layers.0.self_attn.o_a_proj.weight");
+  EXPECT_EQ(pattern_path("model.layers.0.mlp.experts.down_proj"), "model.layers.0.mlp.experts.down_proj");
+}
+
+TEST(PeftConfig, PatternsAndSavedModulesReadBack) {
+  const TemporaryFolder folder;
+  AdapterConfig config = some_config();
+  config.rank_pattern = {{"a", 2}, {"b", 3}};
+  config.alpha_pattern = {{"c", 0.5}};
+  config.lora.modules_to_save = {"lm_head"};
+  const AdapterConfig again = read_adapter_config(folder.write("adapter_config.json", adapter_config_text(config)));
+  EXPECT_EQ(again.rank_pattern, config.rank_pattern);
+  EXPECT_EQ(again.alpha_pattern, config.alpha_pattern);
+  EXPECT_EQ(again.lora.modules_to_save, config.lora.modules_to_save);
+}
+
 TEST(PeftConfig, AWholeAlphaIsWrittenAsAnInteger) {
   const auto json = nlohmann::json::parse(adapter_config_text(some_config()));
   EXPECT_TRUE(json["lora_alpha"].is_number_integer());

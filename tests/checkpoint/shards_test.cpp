@@ -4,7 +4,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "asterism/checkpoint/shard_plan.h"
 #include "asterism/core/error.h"
+#include "asterism/core/file.h"
 #include "tests/support/temporary_folder.h"
 
 namespace asterism::checkpoint {
@@ -23,6 +25,20 @@ std::vector<NamedTensor> five_tensors() {
   for (int i = 0; i < 5; ++i)
     tensors.push_back({"t" + std::to_string(i), at::full({4}, i, at::kFloat)});  // 16 bytes each
   return tensors;
+}
+
+void write_shards(const fs::path& folder, const std::vector<NamedTensor>& tensors, uint64_t max_shard_bytes) {
+  std::vector<TargetTensor> targets;
+  std::map<std::string, NamedTensor> by_name;
+  for (const NamedTensor& tensor : tensors) {
+    targets.push_back({tensor.name, "", Form::plain(tensor.stored_dtype()), tensor.tensor.sizes().vec()});
+    by_name[tensor.name] = tensor;
+  }
+  const ShardPlan plan = plan_shards(targets, max_shard_bytes);
+  std::vector<std::vector<NamedTensor>> files(plan.files.size());
+  for (size_t i = 0; i < targets.size(); ++i) files[plan.placements[i].file].push_back(by_name[targets[i].name]);
+  for (size_t i = 0; i < files.size(); ++i) write_safetensors(folder / plan.files[i].name, files[i]);
+  if (!plan.index.empty()) write_text_atomically(folder / kIndex, plan.index);
 }
 
 /// A folder with t0, t1 in shard 1, t2, t3 in shard 2 and t4 in shard 3, whose index `edit` may change.

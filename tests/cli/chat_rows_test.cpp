@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "asterism/data/rows.h"
 #include "tests/support/data_files.h"
 
 namespace asterism::cli {
@@ -9,8 +10,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json encode(const std::string& row, const ChatDefaults& defaults = {}) {
-  return encode_chat_row(parse_row(row), defaults, test::tokenize_bytes);
+Json encode(const std::string& row, const data::ChatDefaults& defaults = {}) {
+  return encode_chat_row(data::parse_row({row, "", false}), defaults, test::tokenize_bytes);
 }
 
 std::string category(const std::string& row) {
@@ -42,7 +43,7 @@ TEST(ChatRows, GivesTextIdsAndWeightsOfOneLength) {
 }
 
 TEST(ChatRows, OptionsOfTheRowWinOverTheDefaults) {
-  ChatDefaults defaults;
+  data::ChatDefaults defaults;
   defaults.loss.history = data::History::All;
   EXPECT_EQ(trained_text(encode("{\"history\": \"last_turn\", " + kTwoTurns + "}", defaults)),
             "two<｜end▁of▁sentence｜>");
@@ -70,10 +71,10 @@ TEST(ChatRows, SplitGivesASamplePerTurn) {
 
 TEST(ChatRows, NamesWhatIsWrong) {
   EXPECT_EQ(category("{\"text\": \"a\"}"), "unknown_kind");
-  EXPECT_EQ(category("{\"tools\": [{}], " + kTwoTurns + "}"), "unsupported_feature");
-  EXPECT_EQ(category("{\"context\": [{}], " + kTwoTurns + "}"), "unsupported_feature");
+  EXPECT_EQ(category("{\"tools\": [{}], " + kTwoTurns + "}"), "bad_tool");
+  EXPECT_EQ(category("{\"context\": [{}], " + kTwoTurns + "}"), "unknown_role");
   EXPECT_EQ(category("{\"add_bos\": 1, " + kTwoTurns + "}"), "invalid_option");
-  EXPECT_EQ(category("{\"history\": 1, " + kTwoTurns + "}"), "invalid_option");
+  EXPECT_EQ(category("{\"history\": 1, " + kTwoTurns + "}"), "invalid_history");
   EXPECT_EQ(category("{\"history\": \"some\", " + kTwoTurns + "}"), "invalid_history");
   EXPECT_EQ(category("{" + kTwoTurns), "invalid_json");
   EXPECT_EQ(category("[1]"), "not_an_object");

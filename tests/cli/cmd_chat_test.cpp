@@ -51,6 +51,23 @@ TEST_F(CmdChat, ReadsStdinAsAProgram) {
   EXPECT_EQ(result.out, "{\"ids\":[97,256]}\n");
 }
 
+TEST_F(CmdChat, EncodeTellsVersionsHistoryAndWeightsApart) {
+  const auto rows = folder_.write("rows.jsonl", R"({"messages": [{"role": "system", "content": "a"},)"
+                                                R"( {"role": "user", "content": "b"}, {"role": "assistant",)"
+                                                R"( "content": "ab", "loss_weight": 0.3}], "add_bos": false})"
+                                                "\n");
+  const auto text = [&](const std::string& variant) {
+    const auto result =
+        run_asterism({"chat", "encode", "--tokenizer", folder_.path(), "--variant", variant, "--history", "all", rows});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    const Json row = lines(result.out).at(0);
+    EXPECT_EQ(row.at("weights").back(), 0.3) << "as it was given, not as the nearest float spells out";
+    return row.at("text").get<std::string>();
+  };
+  EXPECT_EQ(text("auto"), "a<｜User｜>b<｜Assistant｜></think>ab<｜end▁of▁sentence｜>");
+  EXPECT_EQ(text("v4.1"), "<｜System｜>" + text("v4-0731"));
+}
+
 TEST_F(CmdChat, EncodeGoesOnAfterARowThatCannotBeEncoded) {
   const auto result = run_asterism({"chat", "encode", "--tokenizer", folder_.path()},
                                    "{\"messages\": [{\"role\": \"nobody\", \"content\": \"a\"}]}\n"

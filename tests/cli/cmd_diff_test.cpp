@@ -2,9 +2,11 @@
 
 #include <nlohmann/json.hpp>
 
+#include "asterism/checkpoint/convert.h"
 #include "asterism/checkpoint/safetensors.h"
 #include "asterism/cli/commands.h"
 #include "asterism/core/error.h"
+#include "tests/support/conversions.h"
 #include "tests/support/temporary_folder.h"
 
 namespace asterism::cli {
@@ -30,6 +32,23 @@ TEST(CmdDiff, SpellingsOfOneModelAreEqual) {
   const DiffResult result = diff({.a = golden("hf/odd_dims"), .b = golden("hf/odd_dims/hf_names")});
   EXPECT_EQ(result.exit_code, 0) << result.out;
   EXPECT_EQ(result.out.find("equal: "), 0u) << result.out;
+}
+
+TEST(CmdDiff, LayoutsAndStoragesAreCompared) {
+  const TemporaryFolder folder;
+  testing::write_conversion_source(
+      folder / "native", 1,
+      {.spelling = checkpoint::Spelling::kNative,
+       .storage = {.experts = checkpoint::Form::fp4(), .dense = checkpoint::Form::fp8(), .norms = at::kBFloat16}});
+  const checkpoint::Form bf16 = checkpoint::Form::plain(at::kBFloat16);
+  checkpoint::convert_checkpoint(folder / "native", folder / "bf16", {.storage = {.experts = bf16, .dense = bf16}}, 2);
+  checkpoint::convert_checkpoint(folder / "native", folder / "same", {}, 2);
+  EXPECT_EQ(diff({.a = folder / "native", .b = folder / "same"}).exit_code, 0);
+  const DiffResult types = diff({.a = folder / "native", .b = folder / "bf16"});
+  EXPECT_EQ(types.exit_code, 3);
+  EXPECT_NE(types.out.find("types FP4 and BF16; 0 of "), std::string::npos) << types.out;
+  EXPECT_EQ(diff({.a = folder / "native", .b = folder / "bf16", .ignore_dtype = true}).exit_code, 0);
+  EXPECT_EQ(diff({.a = folder / "bf16", .b = folder / "same", .ignore_dtype = true}).exit_code, 0);
 }
 
 class CmdDiffOnFiles : public ::testing::Test {

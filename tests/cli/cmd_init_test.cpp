@@ -5,6 +5,7 @@
 #include "asterism/core/file.h"
 #include "asterism/core/log.h"
 #include "tests/data/tokenizer_files.h"
+#include "tests/support/conversions.h"
 #include "tests/support/temporary_folder.h"
 
 namespace asterism::cli {
@@ -50,6 +51,31 @@ TEST(CmdInit, StoresMatricesAsAsked) {
   run_init(half);
   const auto size = [&](const char* name) { return std::filesystem::file_size(folder / name / "model.safetensors"); };
   EXPECT_LT(size("bf16"), size("fp32") * 2 / 3);
+}
+
+TEST(CmdInit, TheStorageOfTheReleaseHoldsTheSameValues) {
+  const TemporaryFolder folder;
+  const auto config = folder.write("config.json", testing::conversion_config_json(1).dump());
+  run_init({.config = config, .out = folder / "fp32"});
+  for (const char* storage : {"fp8", "fp4"}) {
+    const auto out = folder / storage;
+    run_init({.config = config, .out = out, .storage = storage, .layout = "native"});
+    const auto tensors = testing::stored_tensors_of(out);
+    const bool fp4 = std::string(storage) == "fp4";
+    EXPECT_EQ(tensors.at("layers.1.ffn.experts.0.w1.weight").scalar_type(), fp4 ? at::kChar : at::kFloat8_e4m3fn);
+    EXPECT_EQ(tensors.at("layers.1.ffn.experts.0.w1.scale").scalar_type(), at::kFloat8_e8m0fnu);
+    EXPECT_EQ(tensors.at("layers.1.attn.wq_a.weight").scalar_type(), at::kFloat8_e4m3fn);
+    EXPECT_EQ(tensors.at("mtp.0.e_proj.weight").scalar_type(), at::kFloat8_e4m3fn);
+    for (const char* name : {"embed.weight", "norm.weight", "layers.1.ffn.gate.weight"}) {
+      EXPECT_EQ(tensors.at(name).scalar_type(), at::kBFloat16) << name;
+    }
+    EXPECT_EQ(tensors.at("layers.1.attn.compressor.ape").scalar_type(), at::kFloat);
+    // Half of the largest step of the code, relative to the largest value of its block.
+    ::testing::internal::CaptureStdout();
+    const int exit_code = run_diff({.a = folder / "fp32", .b = out, .atol = fp4 ? 0.02 : 0.01, .ignore_dtype = true});
+    const std::string report = ::testing::internal::GetCapturedStdout();
+    EXPECT_EQ(exit_code, 0) << report;
+  }
 }
 
 TEST(CmdInit, RefusesAnExistingFolderAndLeavesNothing) {

@@ -57,7 +57,7 @@ class CmdTrain : public ::testing::Test {
     EXPECT_NE(result.err.find("error: "), std::string::npos) << result.err;
     EXPECT_NE(result.err.find(fragment), std::string::npos) << "expected \"" << fragment << "\" in\n" << result.err;
     EXPECT_EQ(result.out, "");
-    EXPECT_FALSE(fs::exists(files_ / "runs"));
+    EXPECT_FALSE(fs::exists(files_ / "runs/run"));
   }
 
   std::string set_file(const std::string& key, const std::string& name) { return key + "=" + (files_ / name).string(); }
@@ -211,7 +211,7 @@ TEST_F(CmdTrain, RefusesWrongSettings) {
   expect_refused({set_file("model.tokenizer", "tokenizer")}, "ids up to 255, the model's vocabulary has 97");
   expect_refused({"lora.from=absent"}, "absent", "");
   files_.folder().write("file", "kept");
-  expect_refused({set_file("output", "file")}, "file/run: cannot create the folder of the run");
+  expect_refused({set_file("output", "file")}, "file/.cache: cannot create the folder for the index");
   EXPECT_EQ(read_text(files_ / "file"), "kept");
 }
 

@@ -19,6 +19,16 @@ TEST(Numbers, WholeNumbersAreDecimalDigits) {
   for (const char* bad : {"-1", "18446744073709551616"}) EXPECT_EQ(parse_whole<uint64_t>(bad), std::nullopt) << bad;
 }
 
+TEST(Numbers, BytesMayHaveAUnit) {
+  EXPECT_EQ(parse_bytes("12"), 12U);
+  EXPECT_EQ(parse_bytes("50KB"), 50'000U);
+  EXPECT_EQ(parse_bytes("5GB"), 5'000'000'000U);
+  EXPECT_EQ(parse_bytes("18TB"), 18'000'000'000'000U);
+  for (const char* bad : {"", "GB", "5 GB", "5gb", "1.5GB", "-1MB", "99999999999TB", "5GiB"}) {
+    EXPECT_EQ(parse_bytes(bad), std::nullopt) << bad;
+  }
+}
+
 TEST(Numbers, NumbersAreFiniteDecimals) {
   EXPECT_EQ(parse_number("1e-4"), 1e-4);
   EXPECT_EQ(parse_number("1.0E-20"), 1e-20);

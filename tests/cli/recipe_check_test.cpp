@@ -30,6 +30,20 @@ TEST(RecipeCheck, AGoodRecipeHasNoContradictions) {
   EXPECT_TRUE(good.check().empty());
 }
 
+TEST(RecipeCheck, TrainedWeightsAreNotRoundedToAPackedFormat) {
+  for (const train::Storage storage : {train::Storage::kFp8, train::Storage::kFp4}) {
+    Case packed;
+    packed.origins["model.storage"] = "f:9";
+    packed.recipe.model.storage = storage;
+    const auto problems = packed.check();
+    ASSERT_EQ(problems.size(), 1u);
+    EXPECT_EQ(problems[0].rfind("f:9: model.storage: fp", 0), 0u) << problems[0];
+    EXPECT_NE(problems[0].find("use auto, or add a section lora"), std::string::npos) << problems[0];
+    packed.recipe.lora.emplace();
+    EXPECT_TRUE(packed.check().empty());
+  }
+}
+
 TEST(RecipeCheck, WarmUpIsNotComparedWithoutSteps) {
   Case epochs;
   epochs.recipe.train.steps = 0;

@@ -10,6 +10,7 @@ namespace {
 
 using testing::error_of;
 using testing::TemporaryFolder;
+using Sources = std::vector<data::DataSource>;
 
 constexpr const char* kMinimal =
     "name: demo\n"
@@ -33,11 +34,29 @@ void expect_fragments(const std::string& error, const std::vector<std::string>& 
 TEST(RecipeFile, MissingKeysHaveTheirDefaults) {
   const train::Recipe recipe = parse_recipe(kMinimal, "run.yaml");
   EXPECT_EQ(recipe.name, "demo");
-  EXPECT_EQ(recipe.data.train, std::vector<std::string>{"chats.jsonl"});
+  EXPECT_EQ(recipe.data.train, (Sources{{"chats.jsonl"}}));
   EXPECT_EQ(recipe.train.steps, 10);
   EXPECT_EQ(recipe.train.batch, 64);
   EXPECT_EQ(recipe.optimizer.lr, 1e-4);
   EXPECT_FALSE(recipe.lora);
+}
+
+void expect_every_data_key(const train::DataSection& data) {
+  EXPECT_EQ(data.train, (Sources{{"a.jsonl"}, {"b/*.jsonl"}}));
+  EXPECT_EQ(data.eval, std::vector<std::string>{"c.jsonl"});
+  EXPECT_EQ(data.variant, "v4-preview");
+  EXPECT_EQ(data.thinking, "chat");
+  EXPECT_EQ(data.reasoning_effort, "max");
+  EXPECT_FALSE(data.drop_thinking);
+  EXPECT_EQ(data.history, "split");
+  EXPECT_EQ(data.sequence_length, 128);
+  EXPECT_FALSE(data.packing);
+  EXPECT_EQ(data.overlong, "truncate");
+  EXPECT_EQ(data.bad_rows, "skip");
+  EXPECT_EQ(data.without_targets, "error");
+  EXPECT_FALSE(data.shuffle);
+  EXPECT_EQ(data.shuffle_buffer, 7);
+  EXPECT_EQ(data.workers, 0);
 }
 
 TEST(RecipeFile, ReadsEveryKey) {
@@ -58,7 +77,10 @@ data:
   packing: false
   overlong: truncate
   bad_rows: skip
+  without_targets: error
   shuffle: false
+  shuffle_buffer: 7
+  workers: 0
 lora: {rank: 4, alpha: 2.5, rslora: true, dropout: 0.1, targets: [attention, "*.gate_proj"]}
 train: {epochs: 1.5, batch: 6, micro_batch: 4, recompute: none, balance_loss: 1e-4}
 optimizer: {name: adamw, lr: 2e-5, betas: [0.8, 0.99], eps: 1e-20, weight_decay: 0, clip_norm: 0}
@@ -77,18 +99,7 @@ log: {every: 2, tensorboard: false}
   EXPECT_EQ(r.model.compute, train::Compute::kFp32);
   EXPECT_EQ(r.model.indexer, train::IndexerMode::kFrozen);
   EXPECT_EQ(r.model.mtp_weight, 0.3);
-  EXPECT_EQ(r.data.train, (std::vector<std::string>{"a.jsonl", "b/*.jsonl"}));
-  EXPECT_EQ(r.data.eval, std::vector<std::string>{"c.jsonl"});
-  EXPECT_EQ(r.data.variant, "v4-preview");
-  EXPECT_EQ(r.data.thinking, "chat");
-  EXPECT_EQ(r.data.reasoning_effort, "max");
-  EXPECT_FALSE(r.data.drop_thinking);
-  EXPECT_EQ(r.data.history, "split");
-  EXPECT_EQ(r.data.sequence_length, 128);
-  EXPECT_FALSE(r.data.packing);
-  EXPECT_EQ(r.data.overlong, "truncate");
-  EXPECT_EQ(r.data.bad_rows, "skip");
-  EXPECT_FALSE(r.data.shuffle);
+  expect_every_data_key(r.data);
   ASSERT_TRUE(r.lora);
   EXPECT_EQ(r.lora->config.rank, 4);
   EXPECT_EQ(r.lora->config.alpha, 2.5);
@@ -135,7 +146,7 @@ TEST(RecipeFile, PrintedRecipeReadsAsItself) {
   const train::Recipe again = parse_recipe(recipe_to_yaml(odd), "printed.yaml");
   EXPECT_EQ(again.name, "yes");
   EXPECT_EQ(again.output, "a: b # \"c\" \\ \t end");
-  EXPECT_EQ(again.data.train, (std::vector<std::string>{"*.jsonl", "[x]", "1e3", "nul"}));
+  EXPECT_EQ(again.data.train, (Sources{{"*.jsonl"}, {"[x]"}, {"1e3"}, {"nul"}}));
 }
 
 TEST(RecipeFile, PrintsEveryKeyThatApplies) {
@@ -162,7 +173,10 @@ data:
   packing: true
   overlong: error
   bad_rows: error
+  without_targets: skip
   shuffle: true
+  shuffle_buffer: 10000
+  workers: 2
 
 lora:
   from: old
@@ -202,6 +216,22 @@ log:
 )");
 }
 
+TEST(RecipeFile, AMixtureIsReadAndPrintedWithItsWeights) {
+  const std::string yaml =
+      "name: demo\nmodel: {path: base}\ntrain: {steps: 10}\n"
+      "data:\n  train:\n    - {path: a.jsonl, weight: 2}\n    - path: \"b/*.gz\"\n      weight: 0.5\n    - c\n";
+  const Sources expected = {{"a.jsonl", 2.0}, {"b/*.gz", 0.5}, {"c", 1.0}};
+  const train::Recipe recipe = parse_recipe(yaml, "run.yaml");
+  EXPECT_EQ(recipe.data.train, expected);
+  const std::string printed = recipe_to_yaml(recipe);
+  EXPECT_NE(printed.find("train: [{path: a.jsonl, weight: 2}, {path: \"b/*.gz\", weight: 0.5}, {path: c, weight: 1}]"),
+            std::string::npos)
+      << printed;
+  EXPECT_EQ(parse_recipe(printed, "printed").data.train, expected);
+  EXPECT_EQ(parse_recipe(kMinimal, "run.yaml", {"data.train=[{path: a.jsonl, weight: 2}, c]"}).data.train,
+            (Sources{{"a.jsonl", 2.0}, {"c", 1.0}}));
+}
+
 TEST(RecipeFile, TableAlignsTheValues) {
   const std::string table = recipe_to_table(parse_recipe(kMinimal, "run.yaml"));
   EXPECT_NE(table.find("  name                    demo\n"), std::string::npos) << table;
@@ -212,7 +242,7 @@ TEST(RecipeFile, OverridesWinOverTheFile) {
   const train::Recipe recipe = parse_recipe(
       kMinimal, "run.yaml", {"train.steps=20", "data.train=*.jsonl", "optimizer.betas=[0.5, 0.6]", "lora.rank=2"});
   EXPECT_EQ(recipe.train.steps, 20);
-  EXPECT_EQ(recipe.data.train, std::vector<std::string>{"*.jsonl"});
+  EXPECT_EQ(recipe.data.train, (Sources{{"*.jsonl"}}));
   EXPECT_EQ(recipe.optimizer.beta2, 0.6);
   ASSERT_TRUE(recipe.lora);
   EXPECT_EQ(recipe.lora->config.rank, 2);
@@ -301,9 +331,15 @@ const std::vector<BadRecipe> kBadRecipes = {
     {"storage of later work",
      "name: a\nmodel: {path: b, storage: fp8}\n",
      {"run.yaml:2: model.storage: expected auto | fp32 | bf16"}},
-    {"weighted files",
-     "name: a\ndata:\n  train: [{path: x, weight: 2}]\n",
-     {"run.yaml:3: data.train", "weights per file are not there yet", "a list that holds lists or maps"}},
+    {"weight of zero",
+     "name: a\ndata:\n  train: [{path: x, weight: 0}]\n",
+     {"run.yaml:3: data.train", "{path, weight} with a weight above 0", "[{path: x, weight: 0}]"}},
+    {"weight that is no number", "data: {train: [{path: x, weight: much}]}\n", {"run.yaml:1: data.train", "much"}},
+    {"weight without a path", "data: {train: [{weight: 1}]}\n", {"run.yaml:1: data.train", "[{weight: 1}]"}},
+    {"unknown key of a source", "data: {train: [a, {path: x, wieght: 2}]}\n", {"[a, {path: x, wieght: 2}]"}},
+    {"two paths of a source", "data: {train: [{path: x, path: y}]}\n", {"run.yaml:1: data.train"}},
+    {"list in a list", "data: {train: [a, [b]]}\n", {"data.train", "a list that holds lists or maps"}},
+    {"weights for evaluation", "data: {eval: [{path: x, weight: 2}]}\n", {"run.yaml:1: data.eval"}},
     {"empty list", "name: a\ndata:\n  train: []\n", {"run.yaml:3: data.train", "found []"}},
     {"empty text", "name: \"\"\n", {"run.yaml:1: name: expected a name for the run", "\"\""}},
     {"name with a slash", "name: a/b\n", {"run.yaml:1: name: expected a name for the run, without /"}},
@@ -344,7 +380,7 @@ const std::vector<BadRecipe> kBadRecipes = {
     {"row of one token", "name: a\ndata: {sequence_length: 1}\n", {"run.yaml:2: data.sequence_length", "at least 2"}},
     {"empty file", "", {"run.yaml: the recipe is empty"}},
     {"comments only", "# name: a\n\n", {"run.yaml: the recipe is empty"}},
-    {"list as a recipe", "- name: a\n", {"run.yaml:1: expected keys and sections", "a list that holds"}},
+    {"list as a recipe", "- name: a\n", {"run.yaml:1: expected keys and sections", "found [{name: a}]"}},
     {"text as a recipe", "just text\n", {"run.yaml:1: expected keys and sections", "just text"}},
     {"two documents", "name: a\n---\nname: b\n", {"run.yaml: expected one YAML document, found 2"}},
     {"tab as indentation", "name: a\nmodel:\n\tpath: b\n", {"run.yaml:3:", "not valid YAML", "indented by spaces"}},

@@ -29,8 +29,8 @@ TEST(RecipeKeys, SectionsComeInOneBlockEach) {
 
 TEST(RecipeKeys, ARefusedValueLeavesTheRecipeAsItWas) {
   for (const RecipeKey& key : recipe_keys()) {
-    for (const RecipeValue& bad : {RecipeValue{}, RecipeValue{RecipeValue::Kind::kMap, {}},
-                                   RecipeValue{RecipeValue::Kind::kNested, {}}, RecipeValue::list({})}) {
+    for (const RecipeValue& bad : {RecipeValue{}, RecipeValue{RecipeValue::Kind::kMap, {}, {}}, RecipeValue::nested({}),
+                                   RecipeValue::list({})}) {
       train::Recipe recipe;
       EXPECT_FALSE(key.set(bad, recipe)) << key.path << " takes " << describe(bad);
       EXPECT_FALSE(recipe.lora) << key.path;
@@ -44,7 +44,7 @@ TEST(RecipeKeys, EveryValueReadsAsItWasPrinted) {
   source.output = "out";
   source.model.path = "base";
   source.model.tokenizer = "tok";
-  source.data.train = {"a"};
+  source.data.train = {{"a", 0.5}, {"b"}};
   source.data.eval = {"b", "c"};
   source.lora.emplace().from = "adapter";
   source.train.steps = 7;

@@ -24,6 +24,12 @@ TEST(RecipeValues, HaveEveryKeyAsTheRecipeSpellsIt) {
   }
 }
 
+TEST(RecipeValues, HaveSourcesWithWeights) {
+  const auto values = recipe_values(parse_recipe(
+      "name: run\nmodel: {path: m}\ndata: {train: [{path: a.jsonl, weight: 2}]}\ntrain: {steps: 2}\n", "r"));
+  EXPECT_EQ(values.at("data.train"), nlohmann::ordered_json::parse(R"([{"path": "a.jsonl", "weight": "2"}])"));
+}
+
 TEST(RecipeValues, HaveWhatComesFromAnAdapter) {
   train::Recipe recipe = parse_recipe(kRecipe + "lora: {from: adapter}\n", "recipe");
   recipe.lora->config.rank = 3;

@@ -121,12 +121,16 @@ TEST_F(RunRecovery, AnotherBaseIsRefusedAndTheSameElsewhereIsNot) {
   expect_steps(4);
 }
 
-TEST_F(RunRecovery, ChangedDataAreRefused) {
+TEST_F(RunRecovery, ChangedDataAreRefusedAndMovedOnesAreNot) {
   const std::string recipe = files_.recipe(kSmallLora);
   run_train({.recipe = recipe});
-  files_.folder().write("train.jsonl", read_text(files_ / "train.jsonl") + "{\"input_ids\": [1, 2, 3]}\n");
-  const std::string error = refusal({.recipe = recipe, .overrides = {"train.steps=4"}});
-  EXPECT_NE(error.find("training data are not those of the checkpoint"), std::string::npos) << error;
+  fs::rename(files_ / "train.jsonl", files_ / "moved.jsonl");
+  const std::string moved = "data.train=" + (files_ / "moved.jsonl").string();
+  EXPECT_EQ(run_train({.recipe = recipe, .overrides = {"train.steps=4", moved}}), 0);
+  files_.folder().write("moved.jsonl", read_text(files_ / "moved.jsonl") + "{\"input_ids\": [1, 2, 3]}\n");
+  const std::string error = refusal({.recipe = recipe, .overrides = {"train.steps=5", moved}});
+  EXPECT_NE(error.find("step-00000004"), std::string::npos) << error;
+  expect_steps(4);
 }
 
 TEST_F(RunRecovery, WeightsComeBackWithoutTheAdapterOfTheRunFolder) {  // N3

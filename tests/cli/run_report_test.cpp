@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/data/numbered_rows.h"
+#include "tests/support/temporary_folder.h"
 #include "tests/support/tiny_model.h"
 
 namespace asterism::cli {
@@ -24,7 +26,8 @@ class RunReport : public ::testing::Test {
   }
 
   nlohmann::ordered_json report() {
-    const data::DataSet data({data::Sample{{1, 2, 3}, {1.0f, 1.0f, 1.0f}, "row"}}, {});
+    const testing::TemporaryFolder folder;
+    const data::DataSet data = data::make_data_set({{folder.write("rows.jsonl", data::numbered_rows(0, 3))}});
     const train::LoopInputs inputs{recipe_, model_, parameters_, data, nullptr, folder_, 5, at::kBFloat16};
     return make_run_report(recipe_, model_, parameters_, inputs, summary_);
   }
@@ -42,6 +45,18 @@ class RunReport : public ::testing::Test {
   train::LoopSummary summary_;
 };
 
+TEST_F(RunReport, CountsTheWeightsByHowTheyAreKept) {
+  const auto parameters = report().at("parameters_total").get<int64_t>();
+  model::Projection& down = model_.weights.layers[0].moe.moe.down;
+  const int64_t count = down.weight.plain.numel();
+  down.weight = ops::pack(down.weight.plain, ops::PackedFormat::kFp8, at::kByte);
+  const auto packed = report();
+  EXPECT_EQ(packed.at("parameters_total"), parameters);
+  EXPECT_EQ(packed.at("weight_bytes").at("fp32"), 4 * (parameters - count));
+  EXPECT_EQ(packed.at("weight_bytes").at("fp8"), count + model_.config.num_experts);  // each expert is one block
+  EXPECT_NE(describe_weights(model_).find(", fp8 "), std::string::npos) << describe_weights(model_);
+}
+
 TEST_F(RunReport, HoldsWhatTheInterfaceAsksFor) {
   const auto full = report();
   for (const char* key : {"asterism", "libtorch"}) EXPECT_FALSE(full.at(key).get<std::string>().empty()) << key;
@@ -52,6 +67,7 @@ TEST_F(RunReport, HoldsWhatTheInterfaceAsksFor) {
   EXPECT_EQ(full.at("compute"), "BFloat16");
   EXPECT_EQ(full.at("mode"), "full");
   EXPECT_EQ(full.at("parameters_trained"), 17);
+  EXPECT_EQ(full.at("weight_bytes").at("fp32"), 4 * full.at("parameters_total").get<int64_t>());
   EXPECT_EQ(full.at("first_step"), 2);
   EXPECT_EQ(full.at("last_step"), 5);
   EXPECT_EQ(full.at("input_tokens"), 600);

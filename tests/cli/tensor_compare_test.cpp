@@ -24,7 +24,7 @@ TEST(TensorCompare, ReportsTheWorstElementAndTheAngle) {
   EXPECT_EQ(difference.differing, 1);
   EXPECT_EQ(difference.max_absolute, 8.0);
   EXPECT_EQ(difference.max_relative, 2.0);
-  EXPECT_DOUBLE_EQ(difference.cosine, (9.0 - 16.0) / 25.0);
+  EXPECT_DOUBLE_EQ(difference.cosine(), (9.0 - 16.0) / 25.0);
 }
 
 TEST(TensorCompare, ToleranceIsAbsolutePlusRelativeToTheSecond) {
@@ -65,13 +65,13 @@ TEST(TensorCompare, SlicesAddUp) {
   EXPECT_EQ(difference.elements, (1 << 20) + 5);
   EXPECT_EQ(difference.differing, 1);
   EXPECT_EQ(difference.max_absolute, 2.0);
-  EXPECT_DOUBLE_EQ(difference.cosine, 1.0 / std::sqrt(5.0));
+  EXPECT_DOUBLE_EQ(difference.cosine(), 1.0 / std::sqrt(5.0));
 }
 
 TEST(TensorCompare, ZerosHaveACosine) {
-  EXPECT_EQ(compare_tensors(at::zeros({3}), at::zeros({3}), {}).cosine, 1.0);
-  EXPECT_EQ(compare_tensors(at::zeros({3}), at::ones({3}), {}).cosine, 0.0);
-  EXPECT_EQ(compare_tensors(at::zeros({0, 3}), at::zeros({0, 3}), {}).cosine, 1.0);
+  EXPECT_EQ(compare_tensors(at::zeros({3}), at::zeros({3}), {}).cosine(), 1.0);
+  EXPECT_EQ(compare_tensors(at::zeros({3}), at::ones({3}), {}).cosine(), 0.0);
+  EXPECT_EQ(compare_tensors(at::zeros({0, 3}), at::zeros({0, 3}), {}).cosine(), 1.0);
 }
 
 }  // namespace

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "asterism/core/error.h"
+#include "asterism/core/memory.h"
 #include "tests/support/file_faults.h"
 #include "tests/support/temporary_folder.h"
 
@@ -27,6 +30,22 @@ TEST(MappedFile, AnEmptyFileHasNoBytes) {
   const auto file = MappedFile::open(folder.write("a", ""));
   EXPECT_EQ(file->size(), 0U);
   EXPECT_EQ(file->text(), "");
+}
+
+TEST(MappedFile, ReleasedBytesAreNoMemoryAndCanBeReadAgain) {
+  constexpr uint64_t kBytes = 64 << 20;
+  const TemporaryFolder folder;
+  const auto file = MappedFile::open(folder.write("a", std::string(kBytes, 'x')));
+  const auto count = [&] { return static_cast<uint64_t>(std::count(file->text().begin(), file->text().end(), 'x')); };
+  const uint64_t before = resident_bytes();
+  EXPECT_EQ(count(), kBytes);
+  EXPECT_GE(resident_bytes(), before + kBytes * 9 / 10);
+  file->release(file->data() + 100, kBytes - 200);  // not at borders of pages
+  EXPECT_LE(resident_bytes(), before + kBytes / 10);
+  EXPECT_EQ(count(), kBytes);
+  std::vector<char> elsewhere(1 << 16, 'y');  // memory of one's own must not be emptied
+  file->release(elsewhere.data(), elsewhere.size());
+  EXPECT_EQ(std::count(elsewhere.begin(), elsewhere.end(), 'y'), 1 << 16);
 }
 
 TEST(MappedFile, RefusesAMissingFileAndAFolderByName) {

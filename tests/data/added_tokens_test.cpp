@@ -45,6 +45,18 @@ TEST(AddedTokens, StripFlagsTakeWhiteSpaceAlong) {
   EXPECT_EQ(marked({added_token(0, "<m>", {"lstrip"})}, "a\u200B<m>"), "a\u200B|[<m>]|");
 }
 
+TEST(AddedTokens, WhiteSpaceThatTwoTokensClaimBelongsToTheFirst) {
+  const nlohmann::json strips = added_token(0, "<m>", {"rstrip"});
+  EXPECT_EQ(marked({strips, added_token(1, " x")}, "<m>  x"), "[<m>  ]|[x]|");
+  EXPECT_EQ(marked({strips, added_token(1, " x", {"lstrip"})}, "<m>  x"), "[<m>  ]|[x]|");
+  EXPECT_EQ(marked({strips, added_token(1, "\n\n", {"rstrip"})}, "<m>\n\n\n\na\n\n b"), "[<m>\n\n\n\n]|a|[\n\n ]|b|");
+}
+
+TEST(AddedTokens, WhiteSpaceTakenAsTextStaysThere) {
+  EXPECT_EQ(marked({added_token(0, "<m>", {"rstrip"})}, "<m>   a", {{4, 7}}), "[<m> ]|  a|");
+  EXPECT_EQ(marked({added_token(0, "<m>", {"lstrip"})}, "a   <m>", {{0, 3}}), "a  |[ <m>]|");
+}
+
 TEST(AddedTokens, SingleWordNeedsNoWordCharacterBeside) {
   const std::vector<nlohmann::json> tokens = {added_token(0, "ing", {"single_word"})};
   EXPECT_EQ(marked(tokens, "ing, -ing ing."), "[ing]|, -|[ing]| |[ing]|.|");

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 #include <random>
+#include <set>
 
 #include "tests/data/tokenizer_files.h"
 
@@ -12,15 +13,22 @@ namespace asterism::data {
 namespace {
 
 Bpe read(const nlohmann::json& model) {
-  return Bpe(JsonPart(model, "model"));
+  TokenizerFile file = read_tokenizer_file(nlohmann::json{{"model", model}}.dump(), "file");
+  return Bpe(JsonPart(file.rest.at("model"), "model"), std::move(file.tables));
 }
 
 std::vector<int64_t> ids_of(const Bpe& bpe, std::string_view text) {
   Bpe::Scratch scratch;
-  std::vector<int64_t> ids;
-  std::vector<size_t> ends;
-  bpe.encode(text, scratch, ids, ends);
-  EXPECT_EQ(ids.size(), ends.size());
+  std::vector<int64_t> ids, again;
+  bpe.encode(text, scratch, ids);
+  bpe.encode(text, scratch, again);  // short pieces are remembered by now
+  EXPECT_EQ(ids, again);
+  std::string bytes;
+  for (const int64_t id : ids) {
+    bytes += bpe.token_bytes(id);
+    EXPECT_EQ(bpe.token_length(id), bpe.token_bytes(id).size());
+  }
+  EXPECT_EQ(bytes, text);
   return ids;
 }
 
@@ -77,7 +85,7 @@ TEST(Bpe, EqualsTheDefinitionOnRandomMerges) {
     const Bpe bpe = read(small_tokenizer(merges).at("model"));
     for (int i = 0; i < 20; ++i) {
       std::string text;
-      for (size_t length = random() % 60; text.size() < length;) text.push_back("abc"[random() % 3]);
+      for (size_t length = random() % 120; text.size() < length;) text.push_back("abc"[random() % 3]);
       EXPECT_EQ(ids_of(bpe, text), merge_by_definition(merges, bpe, text)) << text;
     }
   }
@@ -92,13 +100,24 @@ TEST(Bpe, ReadsMergesAsStringsAndAsPairs) {
   EXPECT_EQ(bpe.token_text(257), "Ġab");
 }
 
-TEST(Bpe, EndsAreOffsetsInThePiece) {
-  const Bpe bpe = read(small_tokenizer({{"a", "b"}}).at("model"));
-  Bpe::Scratch scratch;
-  std::vector<int64_t> ids;
-  std::vector<size_t> ends;
-  bpe.encode("xab", scratch, ids, ends);
-  EXPECT_EQ(ends, (std::vector<size_t>{1, 3}));
+TEST(Bpe, IgnoreMergesTakesAPieceThatIsAToken) {
+  nlohmann::json model = small_tokenizer({{"b", "c"}, {"a", "b"}, {"ab", "c"}}).at("model");
+  model["ignore_merges"] = true;
+  EXPECT_EQ(ids_of(read(model), "abc"), std::vector<int64_t>{258});
+  EXPECT_EQ(ids_of(read(model), "abcx"), (std::vector<int64_t>{'a', 256, 'x'}));
+}
+
+TEST(Bpe, ContentHashDependsOnTokensIdsAndMerges) {
+  const auto hash_of = [](const auto& change) {
+    nlohmann::json model = small_tokenizer({{"a", "b"}, {"b", "c"}}).at("model");
+    change(model);
+    return read(model).content_hash();
+  };
+  const std::vector<uint64_t> hashes = {hash_of([](auto& m) {}), hash_of([](auto& m) { m["merges"].erase(1); }),
+                                        hash_of([](auto& m) { std::swap(m["merges"][0], m["merges"][1]); }),
+                                        hash_of([](auto& m) { std::swap(m["vocab"]["ab"], m["vocab"]["bc"]); }),
+                                        hash_of([](auto& m) { m["vocab"]["xyz"] = 300; })};
+  EXPECT_EQ(std::set<uint64_t>(hashes.begin(), hashes.end()).size(), hashes.size());
 }
 
 TEST(Bpe, NamesTheDamageInAModel) {
@@ -112,7 +131,7 @@ TEST(Bpe, NamesTheDamageInAModel) {
       {"model: unk_token is set", [](auto& m) { m["unk_token"] = "<unk>"; }},
       {"model: end_of_word_suffix is set", [](auto& m) { m["end_of_word_suffix"] = "</w>"; }},
       {"model: byte_fallback is true", [](auto& m) { m["byte_fallback"] = true; }},
-      {"model: ignore_merges is true", [](auto& m) { m["ignore_merges"] = true; }},
+      {"model.ignore_merges: expected true or false", [](auto& m) { m["ignore_merges"] = 1; }},
       {"id 97 belongs to both", [](auto& m) { m["vocab"]["ab"] = 97; }},
       {"token \"ab\" has id -1", [](auto& m) { m["vocab"]["ab"] = -1; }},
       {"token \"ab\" has id 99999999999", [](auto& m) { m["vocab"]["ab"] = 99999999999; }},

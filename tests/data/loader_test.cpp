@@ -3,56 +3,51 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
+#include <numeric>
 
+#include "asterism/core/error.h"
+#include "asterism/core/memory.h"
+#include "asterism/data/step_reader.h"
+#include "tests/data/compress.h"
+#include "tests/data/numbered_rows.h"
 #include "tests/support/data_files.h"
 
 namespace asterism::data {
 namespace {
 
-/// Samples of 2 to 6 tokens; the first id names the sample.
-std::vector<Sample> numbered_samples(int64_t count) {
-  std::vector<Sample> samples;
-  for (int64_t i = 0; i < count; ++i) {
-    const size_t size = 2 + static_cast<size_t>(i % 5);
-    samples.push_back({std::vector<int64_t>(size, i), std::vector<float>(size, 1.0f), "s"});
-  }
-  return samples;
-}
+using testing::error_of;
 
 DataSetOptions options_with(int64_t batch, uint64_t seed = 0, bool shuffle = true) {
-  return {.packing = {.sequence_length = 10}, .shuffle = shuffle, .seed = seed, .batch = batch};
+  return {.shuffle = shuffle, .seed = seed, .batch = batch};
 }
 
-std::vector<int64_t> samples_in(const PackedRow& row) {
-  std::vector<int64_t> names;
-  int64_t begin = 0;
-  for (const int64_t length : row.lengths) {
-    names.push_back(row.ids[static_cast<size_t>(begin)]);
-    begin += length;
-  }
-  return names;
+/// A file of `count` rows that lives as long as the test program.
+std::vector<DataSource> rows_of(int64_t count) {
+  static const test::TemporaryFolder folder;
+  const std::string name = text(count, ".jsonl");
+  if (!std::filesystem::exists(folder / name)) folder.write(name, numbered_rows(0, count));
+  return {{folder / name}};
 }
 
 /// The samples of the rows [begin, end) of the stream, read a row a step.
 std::vector<int64_t> samples_of_rows(const DataSet& set, int64_t begin, int64_t end) {
   std::vector<int64_t> names;
   for (int64_t step = begin; step < end; ++step) {
-    for (const auto& row : set.rows_of_step(step)) {
-      for (const int64_t name : samples_in(row)) names.push_back(name);
-    }
+    for (const int64_t name : names_in(set.rows_of_step(step))) names.push_back(name);
   }
   return names;
 }
 
 TEST(DataSet, EveryEpochUsesEverySampleOnce) {
-  const DataSet set(numbered_samples(57), options_with(1));
+  const DataSet set = make_data_set(rows_of(57), options_with(1));
   int64_t begin = 0;
   std::vector<std::vector<int64_t>> epochs;
   for (int64_t epoch = 0; epoch < 4; ++epoch) {
     const int64_t end = begin + set.rows_per_epoch(epoch);
-    EXPECT_EQ(set.epoch_of_step(begin), epoch);
-    EXPECT_EQ(set.epoch_of_step(end - 1), epoch);
+    EXPECT_EQ(set.epoch_at(set.position_of_step(begin)), epoch);
+    EXPECT_EQ(set.epoch_at(set.position_of_step(end - 1)), epoch);
     EXPECT_EQ(set.steps_of_epochs(epoch + 1), end);
     epochs.push_back(samples_of_rows(set, begin, end));
     std::vector<int64_t> sorted = epochs.back();
@@ -66,7 +61,8 @@ TEST(DataSet, EveryEpochUsesEverySampleOnce) {
 }
 
 TEST(DataSet, StepsDoNotDependOnWhatWasReadBefore) {
-  const DataSet forward(numbered_samples(57), options_with(4)), backward(numbered_samples(57), options_with(4));
+  const DataSet forward = make_data_set(rows_of(57), options_with(4)),
+                backward = make_data_set(rows_of(57), options_with(4));
   std::map<int64_t, std::vector<PackedRow>> seen;
   for (int64_t step = 0; step < 20; ++step) seen[step] = forward.rows_of_step(step);
   for (int64_t step = 19; step >= 0; --step) {
@@ -80,13 +76,39 @@ TEST(DataSet, StepsDoNotDependOnWhatWasReadBefore) {
   }
 }
 
+TEST(DataSet, RanksShareTheRowsOfAStep) {
+  // TC4 as far as the data go: what the ranks count together is what one rank counts.
+  const DataSet set = make_data_set(rows_of(57), options_with(5));
+  const auto count = [](const std::vector<PackedRow>& rows) {
+    int64_t trained = 0;
+    for (const PackedRow& row : rows) {
+      trained += std::count_if(row.weights.begin(), row.weights.end(), [](float weight) { return weight > 0; });
+    }
+    return trained;
+  };
+  for (int64_t step = 0; step < 6; ++step) {
+    const auto whole = set.rows_of_step(step);
+    for (const int ranks : {2, 3, 8}) {
+      std::vector<int64_t> names;
+      int64_t trained = 0;
+      for (int rank = 0; rank < ranks; ++rank) {
+        const auto rows = set.rows_of_step(step, rank, ranks);
+        trained += count(rows);
+        for (const int64_t name : names_in(rows)) names.push_back(name);
+      }
+      EXPECT_EQ(names, names_in(whole));
+      EXPECT_EQ(trained, count(whole));
+    }
+  }
+}
+
 TEST(DataSet, BatchSizeOnlyCutsTheStream) {
-  const DataSet ones(numbered_samples(57), options_with(1)), fives(numbered_samples(57), options_with(5));
+  const DataSet ones = make_data_set(rows_of(57), options_with(1)), fives = make_data_set(rows_of(57), options_with(5));
   EXPECT_EQ(samples_of_rows(ones, 0, 100), samples_of_rows(fives, 0, 20));
 }
 
 TEST(DataSet, BatchGoesOnWithTheNextEpoch) {
-  const DataSet set(numbered_samples(57), options_with(5));
+  const DataSet set = make_data_set(rows_of(57), options_with(5));
   const int64_t rows = set.rows_per_epoch(0);
   ASSERT_NE(rows % 5, 0) << "choose another number of samples";
   const auto last = set.rows_of_step(rows / 5);
@@ -94,80 +116,135 @@ TEST(DataSet, BatchGoesOnWithTheNextEpoch) {
   for (int64_t i = 0; i < 5; ++i) {
     EXPECT_EQ(last[static_cast<size_t>(i)].index, (rows / 5 * 5 + i) % rows);
   }
-  EXPECT_EQ(set.epoch_of_step(rows / 5), 0);
-  EXPECT_EQ(set.epoch_of_step(rows / 5 + 1), 1);
+  EXPECT_EQ(set.epoch_at(set.position_of_step(rows / 5)), 0);
+  EXPECT_EQ(set.epoch_at(set.position_of_step(rows / 5 + 1)), 1);
 }
 
 TEST(DataSet, BatchLargerThanTheDataRepeatsIt) {
-  const DataSet set(numbered_samples(3), options_with(16));
+  const DataSet set = make_data_set(rows_of(3), options_with(16));
   EXPECT_EQ(set.rows_of_step(2).size(), 16u);
   EXPECT_EQ(set.steps_of_epochs(1), 1);
 }
 
+TEST(DataSet, PositionsAreOfRows) {
+  const DataSet set = make_data_set(rows_of(57), options_with(5));
+  const int64_t rows = set.rows_per_epoch(0);
+  EXPECT_EQ(set.advance({}, rows), (StreamPosition{0, rows}));
+  EXPECT_EQ(set.advance({0, rows}, 1), (StreamPosition{1, 1}));
+  EXPECT_EQ(set.epoch_at({0, rows}), 1);
+  EXPECT_EQ(set.advance({0, 3}, 2 + rows), (StreamPosition{1, 5}));
+  EXPECT_THROW(set.position_of_step(-1), RunError);
+}
+
 TEST(DataSet, SeedChoosesThePermutation) {
-  const DataSet a(numbered_samples(57), options_with(1, 1)), b(numbered_samples(57), options_with(1, 2));
+  const DataSet a = make_data_set(rows_of(57), options_with(1, 1)), b = make_data_set(rows_of(57), options_with(1, 2));
   EXPECT_NE(samples_of_rows(a, 0, 10), samples_of_rows(b, 0, 10));
 }
 
 TEST(DataSet, WithoutShuffleEveryEpochIsAlike) {
-  const DataSet set(numbered_samples(20), options_with(1, 0, false));
+  const DataSet set = make_data_set(rows_of(20), options_with(1, 0, false));
   const int64_t rows = set.rows_per_epoch(0);
   EXPECT_EQ(set.rows_of_step(0).at(0).ids.front(), 0);
   EXPECT_EQ(samples_of_rows(set, 0, rows), samples_of_rows(set, rows, 2 * rows));
 }
 
-TEST(DataSet, EvaluationReadsEveryRowOnceInOrder) {
-  const DataSet set(numbered_samples(57), options_with(8));
-  std::vector<int64_t> names;
-  int64_t next = 0;
-  for (int64_t i = 0; i < set.evaluation_batches(); ++i) {
-    for (const auto& row : set.evaluation_rows(i)) {
-      EXPECT_EQ(row.index, next++);
-      for (const int64_t name : samples_in(row)) names.push_back(name);
-    }
+TEST(DataSet, IdentityChangesWithDataAndOrder) {
+  const StreamIdentity base = make_data_set(rows_of(20), options_with(1)).identity();
+  EXPECT_EQ(make_data_set(rows_of(20), options_with(7)).identity().fingerprint, base.fingerprint);
+  EXPECT_EQ(base.samples, 20);
+  EXPECT_EQ(base.tokens, 80);
+  const std::vector<DataSource> twice = {{rows_of(20)[0].path, 2.0}};
+  const PreparationOptions longer{.fit = {.sequence_length = 11}};
+  for (const StreamIdentity& other :
+       {make_data_set(rows_of(21), options_with(1)).identity(),
+        make_data_set(rows_of(20), options_with(1, 1)).identity(),
+        make_data_set(rows_of(20), options_with(1, 0, false)).identity(),
+        make_data_set(rows_of(20), {.packing = false}).identity(), make_data_set(twice).identity(),
+        make_data_set(rows_of(20), {.shuffle_buffer = 5}).identity(),
+        make_data_set(rows_of(20), {}, longer).identity()}) {
+    EXPECT_NE(other.fingerprint, base.fingerprint);
   }
-  EXPECT_EQ(names.front(), 0);
-  std::sort(names.begin(), names.end());
-  ASSERT_EQ(names.size(), 57u);
-  EXPECT_EQ(std::unique(names.begin(), names.end()), names.end());
-  const DataSet small(numbered_samples(3), options_with(8));
-  EXPECT_EQ(small.evaluation_batches(), 1);
-  EXPECT_LE(small.evaluation_rows(0).size(), 3u);
-  EXPECT_THROW(small.evaluation_rows(1), RunError);
 }
 
 TEST(DataSet, ReportAddsUp) {
-  auto samples = numbered_samples(10);
-  samples.push_back({{1, 2, 3}, {1, 0, 0}, "nothing"});
-  const DataSet set(samples, options_with(1));
-  const DataSetReport& report = set.report();
+  const test::TemporaryFolder folder;
+  const auto file = folder.write("a.jsonl", numbered_rows(0, 10) + "{\"input_ids\": [1, 2], \"labels\": [1, -100]}\n");
+  const DataSet set = make_data_set({{file}});
+  const PreparationReport& report = set.report();
   EXPECT_EQ(report.samples, 10);
   EXPECT_EQ(report.tokens, 40);
   EXPECT_EQ(report.trained_tokens, 30);
   EXPECT_EQ(report.fit.without_targets, 1);
-  EXPECT_DOUBLE_EQ(report.fill_ratio, 40.0 / (10.0 * static_cast<double>(report.rows)));
+  EXPECT_DOUBLE_EQ(set.fill_ratio(0), 40.0 / (10.0 * static_cast<double>(set.rows_per_epoch(0))));
 }
 
 TEST(DataSet, NothingToTrainIsAnError) {
-  EXPECT_THROW(DataSet({}, options_with(1)), InputError);
-  EXPECT_THROW(DataSet({{{1, 2}, {1, 0}, "s"}}, options_with(1)), InputError);
+  const test::TemporaryFolder folder;
+  EXPECT_THROW(make_data_set({{folder.write("a.jsonl", "")}}), InputError);
+  const auto file = folder.write("b.jsonl", "{\"input_ids\": [1, 2], \"labels\": [1, -100]}\n");
+  const std::string error = error_of<InputError>([&] { make_data_set({{file}}); });
+  EXPECT_NE(error.find("1 rows, 0 bad, 0 too long, 1 with nothing to train"), std::string::npos) << error;
+  const std::vector<DataSource> tiny_share = {{rows_of(20)[0].path, 0.01}};
+  EXPECT_NE(error_of<InputError>([&] { make_data_set(tiny_share); }).find("weights"), std::string::npos);
+}
+
+TEST(DataSet, AnEpochMayBeEmptyWhenWeightsAreSmall) {
+  const std::vector<DataSource> share = {{rows_of(3)[0].path, 0.4}};
+  const DataSet set = make_data_set(share, {.packing = false, .batch = 1});
+  std::vector<int64_t> names = samples_of_rows(set, 0, 6);
+  std::sort(names.begin(), names.end());
+  EXPECT_EQ(names, (std::vector<int64_t>{0, 0, 1, 1, 2, 2}));
 }
 
 TEST(DataSet, ReadsFilesFoldersAndPatterns) {
   const test::TemporaryFolder folder;
   folder.write("b.jsonl", "{\"input_ids\": [3, 3]}\n{broken\n");
   folder.write("a.json", "[{\"input_ids\": [1, 1]}, {\"input_ids\": [2, 2], \"labels\": [-100, -100]}]");
-  RowOptions rows;
-  rows.bad_rows = BadRows::Skip;
+  PreparationOptions preparation{.fit = {.sequence_length = 10}};
+  preparation.rows.bad_rows = BadRows::Skip;
   DataSetOptions options = options_with(2, 0, false);
-  options.packing.packing = false;
+  options.packing = false;
   const std::string path = folder.path().string();
-  const DataSet set({path, path + "/b*"}, rows, options);
+  const DataSet set = make_data_set({{path}, {path + "/b*"}}, options, preparation);
   EXPECT_EQ(samples_of_rows(set, 0, 1), (std::vector<int64_t>{1, 3}));
-  EXPECT_EQ(set.report().read.rows, 6);
-  EXPECT_EQ(set.report().read.bad_rows, 2);
+  EXPECT_EQ(set.report().rows, 6);
+  EXPECT_EQ(set.report().bad_rows, 2);
   EXPECT_EQ(set.report().fit.without_targets, 1);
   EXPECT_EQ(set.report().samples, 3);
+}
+
+/// Writes text rows of about `row_bytes` up to `bytes`.
+void write_text_rows(const std::filesystem::path& file, int64_t bytes, size_t row_bytes) {
+  FileWriter writer(file);
+  const std::string words(row_bytes, 'w');
+  for (int64_t row = 0; row * static_cast<int64_t>(row_bytes) < bytes; ++row) {
+    writer.write(text("{\"text\": \"", row, " ", words, "\"}\n"));
+  }
+}
+
+TEST(DataSet, MemoryDoesNotGrowWithTheFile) {
+  const bool long_form = std::getenv("ASTERISM_LONG") != nullptr;
+  const int64_t bytes = (long_form ? 1'000 : 200) * int64_t{1'000'000};
+  const test::TemporaryFolder folder;
+  write_text_rows(folder / "a.jsonl", bytes, 2000);
+  PreparationOptions preparation{.fit = {.sequence_length = 1024}, .workers = 2};
+  preparation.rows.tokenize = [](std::string_view text, std::span<const ByteRange>, std::vector<int64_t>& ids,
+                                 std::vector<size_t>& ends) {
+    ids.assign(text.size() / 100, 1);
+    ends.assign(ids.size(), text.size());
+  };
+  const uint64_t before = resident_bytes();
+  uint64_t most = 0;
+  const auto watch = [&] { most = std::max(most, resident_bytes()); };
+  const std::vector<DataSource> sources = {{folder / "a.jsonl"}};
+  const DataSet set(prepare_data(sources, preparation, {folder / "cache", ""}, [&](int64_t) { watch(); }),
+                    preparation.rows, preparation.fit, {.batch = 64});
+  StepReader reader(set, {.workers = 2}, {});
+  while (reader.position().row < set.rows_per_epoch(0) / (long_form ? 1 : 4)) {
+    reader.next();
+    watch();
+  }
+  EXPECT_LT(most - before, uint64_t{60} << 20) << "of a file of " << bytes << " bytes";
 }
 
 }  // namespace

@@ -3,101 +3,99 @@
 #include <gtest/gtest.h>
 
 #include "asterism/core/error.h"
+#include "tests/data/compress.h"
 #include "tests/support/data_files.h"
 
 namespace asterism::data {
 namespace {
 
-struct Read {
-  std::vector<std::string> texts, places;
-  bool cut_off = false;
-};
-
-Read read_all(const std::filesystem::path& file) {
-  Read result;
-  RowSource source(file);
-  while (const auto row = source.next()) {
-    result.texts.emplace_back(row->text);
-    result.places.push_back(row->origin.substr(row->origin.rfind('/') + 1));
-    result.cut_off = row->cut_off;
-  }
-  return result;
-}
-
 using Strings = std::vector<std::string>;
 
-TEST(RowSource, LinesSurviveByteOrderMarkCrLfAndEmptyLines) {
-  const test::TemporaryFolder folder;
-  const Read read = read_all(folder.write("a.jsonl", "\xEF\xBB\xBF{1}\r\n\r\n  \n{2}\n\n {3} \r\n"));
-  EXPECT_EQ(read.texts, (Strings{"{1}", "{2}", "{3}"}));
-  EXPECT_EQ(read.places, (Strings{"a.jsonl:1", "a.jsonl:4", "a.jsonl:6"}));
-  EXPECT_FALSE(read.cut_off);
+Strings read_all(const std::filesystem::path& file) {
+  Strings rows;
+  const auto source = open_rows(file);
+  while (const auto row = source->next()) rows.emplace_back(row->text);
+  return rows;
 }
 
-TEST(RowSource, LastLineWithoutNewlineIsARow) {
+TEST(RowSource, FormatFollowsTheContent) {
   const test::TemporaryFolder folder;
-  const Read read = read_all(folder.write("a.jsonl", "{1}\n{2"));
-  EXPECT_EQ(read.texts, (Strings{"{1}", "{2"}));
-  EXPECT_TRUE(read.cut_off);
-  EXPECT_TRUE(read_all(folder.write("b.jsonl", "")).texts.empty());
-}
-
-TEST(RowSource, ListsAreSplitAtTheirOwnCommas) {
-  const test::TemporaryFolder folder;
-  const Read read =
-      read_all(folder.write("a.json", "\xEF\xBB\xBF\n[\n {\"a\": \"],[\\\"\\\\\", \"b\": [1, {}]},\n\n {} , 3]\n"));
-  EXPECT_EQ(read.texts, (Strings{"{\"a\": \"],[\\\"\\\\\", \"b\": [1, {}]}", "{}", "3"}));
-  EXPECT_EQ(read.places, (Strings{"a.json:3 (row 1)", "a.json:5 (row 2)", "a.json:5 (row 3)"}));
-  EXPECT_TRUE(read_all(folder.write("b.json", " [ ] ")).texts.empty());
-}
-
-TEST(RowSource, BrokenListsKeepTheirBadRows) {
-  const test::TemporaryFolder folder;
-  EXPECT_EQ(read_all(folder.write("a.json", "[1,]")).texts, (Strings{"1", ""}));
-  EXPECT_EQ(read_all(folder.write("b.json", "[,1]")).texts, (Strings{"", "1"}));
-  const Read cut = read_all(folder.write("c.json", "[1, {\"a\": [2"));
-  EXPECT_EQ(cut.texts, (Strings{"1", "{\"a\": [2"}));
-  EXPECT_TRUE(cut.cut_off);
-  EXPECT_TRUE(read_all(folder.write("d.json", "[1,")).cut_off);
-  EXPECT_THROW(read_all(folder.write("e.json", "[1] [2]")), InputError);
-}
-
-TEST(RowSource, OtherFormatsAreNamed) {
-  const test::TemporaryFolder folder;
-  for (const char* name : {"a.jsonl.gz", "a.jsonl.zst", "a.parquet", "a.csv", "b.json"}) {
-    EXPECT_THROW(RowSource source(folder.write(name, "{}")), InputError) << name;
+  const std::string lines = "{\"text\": \"a\"}\n{\"text\": \"b\"}\n", list = "[{\"text\": \"a\"},\n{\"text\": \"b\"}]";
+  const std::tuple<const char*, std::string, const char*> cases[] = {
+      {"a.jsonl", lines, "JSON Lines"},
+      {"a.ndjson", lines, "JSON Lines"},
+      {"a.json", lines, "JSON Lines"},
+      {"a.json", list, "a JSON list"},
+      {"a.jsonl", list, "a JSON list"},
+      {"a.jsonl.gz", gzipped(lines), "JSON Lines (gzip)"},
+      {"a.jsonl", gzipped(lines), "JSON Lines (gzip)"},
+      {"a.json.gz", gzipped(list), "a JSON list (gzip)"},
+      {"a.jsonl.zst", zstd_frame(lines), "JSON Lines (Zstandard)"},
+      {"a.json.zst", zstd_frame(list), "a JSON list (Zstandard)"},
+  };
+  for (const auto& [name, content, format] : cases) {
+    const auto file = folder.write(name, content);
+    const auto source = open_rows(file);
+    EXPECT_EQ(source->format(), format) << name;
+    EXPECT_EQ(source->seekable(), content == lines || content == list);
+    EXPECT_EQ(source->next()->origin,
+              file.string() + (std::string(format).find("list") == std::string::npos ? ":1" : ":1 (row 1)"));
+    EXPECT_EQ(read_all(file), (Strings{"{\"text\": \"a\"}", "{\"text\": \"b\"}"}));
   }
-  EXPECT_THROW(RowSource source(folder.path() / "missing.jsonl"), InputError);
 }
 
-Strings names(const std::vector<std::filesystem::path>& files) {
-  Strings result;
-  for (const auto& file : files) result.push_back(file.filename().string());
-  return result;
-}
-
-TEST(DataFiles, FileFolderAndPatternAreExpandedInOrder) {
+TEST(RowSource, NamesThatPromiseMoreAreRefused) {
   const test::TemporaryFolder folder;
-  for (const char* name : {"c.jsonl", "a.json", "b.jsonl", "README.md", "[x].jsonl"}) folder.write(name, "");
-  const std::string path = folder.path().string();
-  EXPECT_EQ(names(data_files(path + "/c.jsonl")), (Strings{"c.jsonl"}));
-  EXPECT_EQ(names(data_files(path)), (Strings{"[x].jsonl", "a.json", "b.jsonl", "c.jsonl"}));
-  EXPECT_EQ(names(data_files(path + "/[bc].jsonl")), (Strings{"b.jsonl", "c.jsonl"}));
-  EXPECT_EQ(names(data_files(path + "/[x].jsonl")), (Strings{"[x].jsonl"}));
+  for (const char* name : {"a.jsonl.gz", "a.json.zst", "a.parquet"}) {
+    for (const char* content : {"", "{\"text\": \"a\"}\n"}) {
+      const std::string message = testing::error_of<InputError>([&] { open_rows(folder.write(name, content)); });
+      EXPECT_NE(message.find(name), std::string::npos) << message;
+    }
+  }
+  EXPECT_THROW(open_rows(folder.write("a.csv", "a,b\n")), InputError);
+  EXPECT_THROW(open_rows(folder / "missing.jsonl"), InputError);
 }
 
-TEST(DataFiles, NothingFoundIsAnError) {
+TEST(RowSource, AnEmptyFileHasNoRows) {
   const test::TemporaryFolder folder;
-  EXPECT_THROW(data_files(folder.path().string()), InputError);
-  EXPECT_THROW(data_files(folder.path().string() + "/*.jsonl"), InputError);
-  EXPECT_THROW(data_files(folder.path().string() + "/a.jsonl"), InputError);
+  for (const char* name : {"a.jsonl", "a.json"}) EXPECT_TRUE(read_all(folder.write(name, "")).empty());
+  for (const char* text : {"", "\n"}) EXPECT_TRUE(read_all(folder.write("a.jsonl.gz", gzipped(text))).empty());
 }
 
-TEST(DataFiles, FolderDoesNotHideUnreadableFormats) {
+TEST(RowSource, RowsInFrontOfTheDamageComeFirst) {
   const test::TemporaryFolder folder;
-  folder.write("a.jsonl", "");
-  folder.write("b.parquet", "");
-  EXPECT_EQ(data_files(folder.path().string()).size(), 2u);
+  std::string text;
+  for (int i = 0; i < 20000; ++i) text += "{\"text\": \"" + std::to_string(i * 7919 % 10007) + "\"}\n";
+  for (const bool gzip : {true, false}) {
+    const std::string bytes = gzip ? gzipped(text) : zstd_frame(text);
+    const auto file = folder.write(gzip ? "a.jsonl.gz" : "a.jsonl.zst", bytes.substr(0, bytes.size() - 10));
+    const auto source = open_rows(file);
+    size_t rows = 0;
+    const std::string message = testing::error_of<InputError>([&] {
+      while (source->next()) ++rows;
+    });
+    EXPECT_GT(rows, 1000u);
+    EXPECT_NE(message.find(file.filename().string()), std::string::npos) << message;
+  }
+}
+
+TEST(RowSource, OrderedSourcesSayThatTheyCannotSeek) {
+  const test::TemporaryFolder folder;
+  const auto source = open_rows(folder.write("a.jsonl.gz", gzipped("{}\n")));
+  EXPECT_THROW(source->at(0, 1), RunError);
+}
+
+TEST(RowSource, AFileThatBecameShorterIsAnError) {
+  const test::TemporaryFolder folder;
+  const auto file = folder.write("a.jsonl", "{1}\n" + std::string(200000, ' ') + "\n{2}\n");
+  const auto source = open_rows(file);
+  source->next();
+  const RawRow row = *source->next();
+  const auto [offset, number] = std::pair(row.offset, row.number);
+  EXPECT_EQ(source->at(offset, number).origin, file.string() + ":3");
+  const auto other = open_rows(file);
+  std::filesystem::resize_file(file, 100);
+  EXPECT_THROW(other->at(offset, number), RunError);
 }
 
 }  // namespace

@@ -2,14 +2,10 @@
 
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
 #include "tests/support/data_files.h"
 
 namespace asterism::data {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 RowOptions byte_options() {
   RowOptions options;
@@ -46,9 +42,13 @@ TEST(Rows, EveryBadRowHasItsCategory) {
       {"invalid_json", R"({"text": "x")"},
       {"invalid_json", R"({"text": "x"} {"text": "y"})"},
       {"invalid_json", "{'text': 'x'}"},
-      {"invalid_json", R"({"text": "\ud800"})"},
+      {"lone_surrogate", R"({"text": "\ud800"})"},
+      {"nul_byte", std::string("{\"text\": \"\0\"}", 13)},
+      {"nul_byte", std::string(100, '\0')},
+      {"duplicate_key", R"({"text": "x", "text": "y"})"},
+      {"duplicate_key", R"({"text": "x", "meta": [{"a": 1, "b": 2, "\u0061": 3}]})"},
       {"invalid_json", "{\"text\": \"a\tb\"}"},
-      {"invalid_json", R"({"text": "x", "score": 1e999})"},
+      {"invalid_json", R"({"text": "x", "score": 01})"},
       {"invalid_json", ""},
       {"invalid_utf8", "{\"text\": \"\xFF\"}"},
       {"too_deep", R"({"text": "x", "meta": )" + std::string(100000, '[') + std::string(100000, ']') + "}"},
@@ -59,8 +59,11 @@ TEST(Rows, EveryBadRowHasItsCategory) {
       {"unknown_kind", R"({"text": null})"},
       {"ambiguous_kind", R"({"text": "x", "input_ids": [1]})"},
       {"ambiguous_kind", R"({"messages": [], "text": "x"})"},
-      {"unsupported_kind", R"({"conversations": []})"},
-      {"unsupported_kind", R"({"instruction": "x", "output": "y"})"},
+      {"empty_row", R"({"conversations": []})"},
+      {"invalid_conversations", R"({"conversations": [{"from": "narrator", "value": "x"}]})"},
+      {"invalid_alpaca", R"({"instruction": "x"})"},
+      {"invalid_tools", R"({"messages": [{"role": "user", "content": "x"}], "tools": "[{"})"},
+      {"unsupported_feature", R"({"messages": [{"role": "user", "content": "x"}], "images": ["a.png"]})"},
       {"empty_row", R"({"text": ""})"},
       {"empty_row", R"({"input_ids": []})"},
       {"empty_row", R"({"messages": []})"},
@@ -80,9 +83,9 @@ TEST(Rows, EveryBadRowHasItsCategory) {
       {"unknown_role", R"({"messages": [{"role": "human", "content": "x"}]})"},
       {"consecutive_assistants",
        R"({"messages": [{"role": "assistant", "content": "x"}, {"role": "assistant", "content": "y"}]})"},
-      {"unsupported_feature", R"({"messages": [{"role": "user", "content": "x"}], "tools": [{}]})"},
-      {"unsupported_feature", R"({"messages": [{"role": "user", "content": "x"}], "context": [{}]})"},
-      {"invalid_option", R"({"messages": [{"role": "user", "content": "x"}], "thinking_mode": true})"},
+      {"bad_tool", R"({"messages": [{"role": "user", "content": "x"}], "tools": [{}]})"},
+      {"unknown_role", R"({"messages": [{"role": "user", "content": "x"}], "context": [{}]})"},
+      {"invalid_thinking_mode", R"({"messages": [{"role": "user", "content": "x"}], "thinking_mode": true})"},
       {"invalid_option", R"({"messages": [{"role": "user", "content": "x"}], "drop_thinking": "no"})"},
       {"invalid_thinking_mode", R"({"messages": [{"role": "user", "content": "x"}], "thinking_mode": "on"})"},
       {"invalid_reasoning_effort", R"({"messages": [{"role": "user", "content": "x"}], "reasoning_effort": "mid"})"},
@@ -91,20 +94,27 @@ TEST(Rows, EveryBadRowHasItsCategory) {
   for (const auto& [expected, row] : cases) EXPECT_EQ(category(row), expected) << row.substr(0, 200);
 }
 
-TEST(Rows, RowsWithWhatStandsBesideTheMessagesWait) {
-  int later = 0;
-  for (const char* name : {"derived_encode.json", "encode_recommended.json"}) {
-    const Json golden = test::encoding_golden(name);
-    for (const Json& item : golden.at("cases")) {
-      Json row = {{"messages", item.at("messages")}};
-      if (item.contains("context")) row["context"] = item.at("context");
-      if (item.at("options").contains("tools")) row["tools"] = item.at("options").at("tools");
-      if (row.size() == 1) continue;
-      EXPECT_EQ(category(row.dump()), "unsupported_feature") << item.at("id");
-      ++later;
-    }
+TEST(Rows, ForeignConversationsAreThoseOfChatRows) {
+  const std::string expected = text_of(samples(kChatRow).at(0));
+  EXPECT_EQ(
+      text_of(samples(R"({"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]})").at(0)),
+      expected);
+  EXPECT_EQ(text_of(samples(R"({"instruction": "q", "input": "", "output": "a"})").at(0)), expected);
+  EXPECT_EQ(text_of(samples(R"({"messages": "[{\"role\": \"user\", \"content\": \"q\"}, )"
+                            R"({\"role\": \"assistant\", \"content\": \"a\"}]"})")
+                        .at(0)),
+            expected);
+}
+
+TEST(Rows, ARowThatIsTooLongIsABadRow) {
+  RawRow row{.text = "{\"text\": \"xxx", .origin = "f.jsonl:3"};
+  row.too_long = true;
+  try {
+    samples_of_row(row, byte_options());
+    FAIL();
+  } catch (const RowError& error) {
+    EXPECT_EQ(error.category(), "too_long");
   }
-  EXPECT_GE(later, 5);
 }
 
 TEST(Rows, ErrorShowsTheFirstCharactersOnly) {
@@ -171,70 +181,9 @@ TEST(Rows, OptionsOfTheRowWin) {
   EXPECT_EQ(samples(turns).size(), 2u);
 }
 
-TEST(Rows, ForeignIdsAreNeverSkipped) {
-  const test::TemporaryFolder folder;
-  const auto file = folder.write("a.jsonl", "{\"input_ids\": [1]}\n{\"input_ids\": [3, 300]}\n");
-  RowOptions options = byte_options();
-  options.bad_rows = BadRows::Skip;
-  ReadReport report;
-  try {
-    read_samples({file}, options, report);
-    FAIL();
-  } catch (const InputError& error) {
-    const std::string message = error.what();
-    for (const char* part : {"a.jsonl:2", "300", "256", "tokenizer"}) {
-      EXPECT_NE(message.find(part), std::string::npos) << part << " in " << message;
-    }
-  }
-}
-
 TEST(Rows, TextWithoutTokenizerIsAnError) {
   EXPECT_THROW(samples(R"({"text": "x"})", {}), InputError);
   EXPECT_THROW(samples(kChatRow, {}), InputError);
-}
-
-TEST(Rows, BadRowsAreSkippedAndCountedOnRequest) {
-  const test::TemporaryFolder folder;
-  const auto lines = folder.write("a.jsonl", "{\"text\": \"ok\"}\n{bad\n{\"text\": \"\"}\n{\"text\": \"ok\"}\n{\"te");
-  const auto list = folder.write("b.json", "[{\"text\": \"fine\"}, {bad}, {\"text\": \"fine\"}");
-  RowOptions options = byte_options();
-  ReadReport strict;
-  EXPECT_THROW(read_samples({lines}, options, strict), RowError);
-  options.bad_rows = BadRows::Skip;
-  ReadReport report;
-  EXPECT_EQ(read_samples({lines, list}, options, report).size(), 4u);
-  EXPECT_EQ(report.rows, 8);
-  EXPECT_EQ(report.bad_rows, 4);
-  EXPECT_EQ(report.bad_by_category, (std::map<std::string, int64_t>{{"empty_row", 1}, {"invalid_json", 3}}));
-  ASSERT_EQ(report.first_bad.size(), 4u);
-  EXPECT_NE(report.first_bad[0].find("a.jsonl:2"), std::string::npos);
-  EXPECT_NE(report.first_bad[2].find("written completely"), std::string::npos) << report.first_bad[2];
-}
-
-TEST(Rows, BundledChatsAreReadable) {
-  const auto folder = std::filesystem::path(ASTERISM_SOURCE_DIR) / "recipes" / "quickstart";
-  for (const char* name : {"train.jsonl", "held_out.jsonl"}) {
-    ReadReport report;
-    const auto read = read_samples({folder / name}, byte_options(), report);
-    EXPECT_GE(report.rows, 40);
-    for (const Sample& sample : read) EXPECT_GT(sample.trained_tokens(), 0) << sample.origin;
-  }
-}
-
-TEST(Rows, ALineOfManyMegabytesIsRead) {
-  const test::TemporaryFolder folder;
-  const std::string text(50u << 20, 'x');
-  const auto file = folder.write("a.jsonl", "{\"text\": \"" + text + "\"}\n{\"text\": \"y\"}");
-  RowOptions options;
-  size_t longest = 0;
-  options.tokenize = [&](std::string_view view, std::vector<int64_t>& ids, std::vector<size_t>& ends) {
-    longest = std::max(longest, view.size());
-    ids = {1};
-    ends = {view.size()};
-  };
-  ReadReport report;
-  EXPECT_EQ(read_samples({file}, options, report).size(), 2u);
-  EXPECT_EQ(longest, text.size());
 }
 
 }  // namespace

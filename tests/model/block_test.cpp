@@ -37,7 +37,7 @@ TEST(MoeHalf, SharedExpertIsClampedLikeTheRoutedOnes) {
   // With the routed experts silenced the output is the shared expert's; a huge input must saturate at the limit.
   Model model = testing::tiny_model(at::kFloat);
   MoeHalf half = model.weights.layers[2].moe;
-  half.moe.down.weight = at::zeros_like(half.moe.down.weight);
+  half.moe.down.weight = at::zeros_like(half.moe.down.weight.plain);
   const auto context = make_stream_context(model.config, testing::tiny_batch(model.config, {1}), {});
   std::map<std::string, at::Tensor> seen;
   ForwardOptions options;
@@ -48,7 +48,7 @@ TEST(MoeHalf, SharedExpertIsClampedLikeTheRoutedOnes) {
   moe_half(half, model.config.layers[2], 2, at::ones({1, 4, 32}), *probed, decisions);
   const double limit = model.config.swiglu_limit;
   const double largest = limit / (1.0 + std::exp(-limit)) * limit;
-  const double bound = half.moe.shared_down.weight.abs().sum(1).max().item<double>() * largest;
+  const double bound = half.moe.shared_down.weight.plain.abs().sum(1).max().item<double>() * largest;
   EXPECT_LE(seen["layer.2.mlp_out"].abs().max().item<double>(), bound * 1.0001);
 }
 

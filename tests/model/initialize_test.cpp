@@ -30,6 +30,23 @@ TEST(InitializeWeights, DependsOnTheSeedAndNotOnThreads) {
   EXPECT_TRUE(differs);
 }
 
+TEST(InitializeWeights, PartsAreThoseOfTheWhole) {
+  const Config config = testing::tiny_config();
+  Weights weights = initialize_weights(config, 7, at::kFloat);
+  for_each_tensor(config, weights, [&](const TensorSpec& spec, at::Tensor& tensor) {
+    if (spec.role == TensorRole::kTable) {
+      at::Tensor rows = at::empty({3, spec.shape[1]}, at::kLong);
+      initial_table(config, spec, 7, 5, 3, rows.data_ptr<int64_t>());
+      EXPECT_TRUE(at::equal(rows, tensor.narrow(0, 5, 3))) << spec.name;
+      return;
+    }
+    const int64_t first = tensor.numel() / 3, count = tensor.numel() - first;
+    at::Tensor part = at::empty({count});
+    initial_values(config, spec, 7, first, count, part.data_ptr<float>());
+    EXPECT_TRUE(at::equal(part, tensor.flatten().narrow(0, first, count))) << spec.name;
+  });
+}
+
 TEST(InitializeWeights, FollowsThePublishedInitialisers) {
   const Config config = testing::tiny_config();
   Weights weights = initialize_weights(config, 1, at::kBFloat16);

@@ -75,6 +75,27 @@ TEST(AttachLora, StartsAsTheBaseModelAndDependsOnSeedAndPathOnly) {
   EXPECT_FALSE(model.weights.layers[2].moe.moe.gate.lora.has_value());
 }
 
+TEST(MatchModules, ANameStandsForAllTensorsOfTheModulesItEnds) {
+  const auto names_of = [](const std::vector<std::string>& modules) {
+    std::set<std::string> names;
+    for (const TensorSpec& spec : match_modules(testing::tiny_config(), modules)) names.insert(spec.name);
+    return names;
+  };
+  EXPECT_EQ(names_of({"lm_head"}), (std::set<std::string>{"lm_head.weight"}));
+  EXPECT_EQ(names_of({"model.norm"}), (std::set<std::string>{"model.norm.weight"}));
+  EXPECT_EQ(names_of({"layers.1.attn_hc"}),
+            (std::set<std::string>{"model.layers.1.attn_hc.base", "model.layers.1.attn_hc.fn",
+                                   "model.layers.1.attn_hc.scale"}));
+  const auto gates = names_of({"mlp.gate"});
+  EXPECT_TRUE(gates.contains("model.layers.0.mlp.gate.tid2eid"));
+  EXPECT_TRUE(gates.contains("model.layers.4.mlp.gate.e_score_correction_bias"));
+  for (const std::string& name : gates) EXPECT_NE(name.rfind("mtp.", 0), 0u) << name;
+  EXPECT_FALSE(names_of({"mtp.0.mlp.gate"}).empty());
+  for (const char* wrong : {"gate_pro", "head", "lm_head.weight", ""}) {
+    EXPECT_THROW(match_modules(testing::tiny_config(), {wrong}), InputError) << wrong;
+  }
+}
+
 TEST(LoraShapes, CountTheAdapterOfTheFlashExperts) {
   // TC24: rank 8 on gate_up and down of 256 experts in 43 layers.
   int64_t numbers = 0;

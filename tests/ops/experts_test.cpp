@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/gradients.h"
+#include "tests/support/packed_weights.h"
 #include "tests/support/precision.h"
 
 namespace asterism::ops {
@@ -206,6 +207,96 @@ TEST(Experts, RepeatsAndThreadsGiveTheSameBits) {
   asterism::testing::expect_threads_do_not_matter(compute);
   const Outputs first = compute(), second = compute();
   for (size_t i = 0; i < first.size(); ++i) EXPECT_TRUE(at::equal(first[i], second[i])) << "tensor " << i;
+}
+
+// ---- packed experts -------------------------------------------------------------------------------------------------
+
+// x, weight [, A and B of gate_up, A and B of down]; D = 64, I = 32.
+Inputs packed_inputs(int64_t t, bool lora) {
+  Inputs in = make_inputs(t, 2, lora, 64, 32);
+  in.erase(in.begin() + 2, in.begin() + 4);
+  return in;
+}
+
+std::function<Outputs(const Inputs&)> with_experts(const at::Tensor& expert_TK, const Matrix& gate_up,
+                                                   const Matrix& down, double limit = kLimit) {
+  const Dispatch dispatch = make_dispatch(expert_TK, kExperts);
+  return [=](const Inputs& in) -> Outputs {
+    std::optional<ExpertLora> first, second;
+    if (in.size() > 2) {
+      first = ExpertLora{in[2], in[3], kScale};
+      second = ExpertLora{in[4], in[5], kScale};
+    }
+    return {grouped_experts(in[0], in[1], dispatch, gate_up, down, limit, first, second)};
+  };
+}
+
+struct PackedPair {
+  explicit PackedPair(asterism::testing::Packing packing)
+      : gate_up(asterism::testing::random_packed(packing, {kExperts, 64, 64}, "gate_up", 2)),
+        down(asterism::testing::random_packed(packing, {kExperts, 64, 32}, "down")) {}
+  PackedMatrix gate_up, down;
+};
+
+TEST(PackedExperts, ValuesAndGradientsAreThoseOfTheDecodedWeights) {
+  const at::Tensor chosen = choice({0, 2, 3, 0, 2, 0, 0, 0, 2, 3}, 2);  // expert 1 has no rows, some have one twice
+  for (const auto packing : asterism::testing::kPackings) {
+    const PackedPair w(packing);
+    for (const bool lora : {false, true}) {
+      const Inputs in = packed_inputs(5, lora);
+      const Outputs found = outputs_and_gradients(with_experts(chosen, w.gate_up, w.down), in);
+      const Outputs expected =
+          outputs_and_gradients(with_experts(chosen, w.gate_up.decode(at::kDouble), w.down.decode(at::kDouble)), in);
+      for (size_t i = 0; i < found.size(); ++i) {
+        EXPECT_LE(relative_difference(found[i], expected[i]), 1e-13) << "tensor " << i << ", lora " << lora;
+      }
+    }
+  }
+}
+
+TEST(PackedExperts, GradientsMatchFiniteDifferences) {
+  const PackedPair w(asterism::testing::Packing::kFp4);
+  for (const bool lora : {false, true}) {
+    expect_gradients_match(with_experts(choice({0, 3}, 2), w.gate_up, w.down, 0.0), packed_inputs(1, lora));
+    expect_gradients_match(with_experts(at::empty({0, 2}, at::kLong), w.gate_up, w.down), packed_inputs(0, lora));
+  }
+  // One packed, one trained.
+  const at::Tensor down = random_tensor({kExperts, 64, 32}, "plain", 0.1);
+  expect_gradients_match(
+      [&](const Inputs& in) -> Outputs {
+        return with_experts(choice({1, 2}, 2), w.gate_up, at::cat({down.narrow(1, 0, 63), in[2]}, 1))({in[0], in[1]});
+      },
+      {packed_inputs(1, false)[0], packed_inputs(1, false)[1], down.narrow(1, 63, 1).clone().requires_grad_()});
+}
+
+TEST(PackedExperts, LowerPrecisionStaysClose) {
+  const at::Tensor chosen = choice({0, 2, 3, 1, 2, 0, 1, 0, 2, 3, 1, 3, 0, 1, 1, 1}, 2);
+  for (const auto packing : asterism::testing::kPackings) {
+    const PackedPair w(packing);
+    for (const auto type : {at::kFloat, at::kBFloat16}) {
+      Inputs low, high;
+      for (const at::Tensor& input : packed_inputs(8, true)) {
+        low.push_back(input.detach().to(low.empty() ? type : at::kFloat));
+        high.push_back(low.back().to(at::kDouble));
+      }
+      const Outputs got = outputs_and_gradients(with_experts(chosen, w.gate_up, w.down, 0.0), low);
+      const Outputs expected = outputs_and_gradients(with_experts(chosen, w.gate_up, w.down, 0.0), high);
+      for (size_t i = 0; i < got.size(); ++i) {
+        const double allowed = type == at::kFloat ? (i == 0 ? 1e-5 : 2e-5) : (i == 0 ? 8e-3 : 1.5e-2);
+        EXPECT_LE(relative_l2(got[i], expected[i]), allowed) << type << ", tensor " << i;
+      }
+    }
+  }
+}
+
+TEST(PackedExperts, ThreadsGiveTheSameBits) {
+  std::vector<int64_t> ids(160);
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>((i * i + i / 3) % kExperts);
+  const PackedPair w(asterism::testing::Packing::kFp4);
+  Inputs in = packed_inputs(80, true);
+  for (at::Tensor& input : in) input = input.detach().to(at::kFloat);
+  asterism::testing::expect_threads_do_not_matter(
+      [&] { return outputs_and_gradients(with_experts(choice(ids, 2), w.gate_up, w.down), in); });
 }
 
 TEST(Experts, WrongShapesAreRefused) {

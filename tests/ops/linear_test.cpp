@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "tests/support/gradients.h"
+#include "tests/support/packed_weights.h"
 #include "tests/support/precision.h"
 
 namespace asterism::ops {
@@ -121,6 +122,69 @@ TEST(GroupedLinear, SinglePrecisionAndBrainFloatStayCloseToDouble) {
                    b = random_leaf({64, 8}, "b");
   testing::expect_all_precisions(run_grouped_lora, {x, w, a, b}, 1);
 }
+
+// ---- packed weights -------------------------------------------------------------------------------------------------
+
+// The function with a packed weight, or with what it decodes to.
+std::function<Outputs(const Inputs&)> with_weight(const Matrix& w, int64_t groups, bool dropped) {
+  return [=](const Inputs& in) -> Outputs {
+    std::optional<LoraPair> lora;
+    if (in.size() > 1) lora = LoraPair{in[1], in[2], kScale};
+    if (groups > 1) return {grouped_linear(in[0].view({in[0].size(0), groups, in[0].size(1) / groups}), w, lora)};
+    return {ops::linear(in[0], w, lora, dropped ? std::optional(half_dropout(in[0].size(0))) : std::nullopt)};
+  };
+}
+
+// x, A and B for a weight [150, 64] in `groups` groups.
+Inputs packed_inputs(int64_t rows, int64_t groups) {
+  return {random_leaf({rows, 64 * groups}, "x"), random_leaf({2, 64}, "a"), random_leaf({150, 2}, "b")};
+}
+
+TEST(PackedLinear, ValuesAndGradientsAreThoseOfTheDecodedWeight) {
+  for (const testing::Packing packing : testing::kPackings) {
+    const PackedMatrix w = testing::random_packed(packing, {150, 64}, "w");  // 150 rows: three groups break a block
+    const at::Tensor decoded = w.decode(at::kDouble);
+    for (const int64_t groups : {1, 3}) {
+      for (const bool dropped : {false, true}) {
+        if (groups > 1 && dropped) continue;
+        const Inputs in = packed_inputs(5, groups);
+        const auto found = testing::outputs_and_gradients(with_weight(w, groups, dropped), in);
+        const auto expected = testing::outputs_and_gradients(with_weight(decoded, groups, dropped), in);
+        for (size_t i = 0; i < found.size(); ++i) {
+          EXPECT_LT(testing::relative_difference(found[i], expected[i]), 1e-13) << i << " groups " << groups;
+        }
+      }
+    }
+  }
+}
+
+TEST(PackedLinear, GradientsMatchFiniteDifferences) {
+  const PackedMatrix w = testing::random_packed(testing::Packing::kFp4, {150, 64}, "w");
+  for (const int64_t rows : {0, 1}) {
+    Inputs in = packed_inputs(rows, 1);
+    testing::expect_gradients_match(with_weight(w, 1, true), in);
+    testing::expect_gradients_match(with_weight(w, 1, false), {in[0]});
+    in[0] = in[0].detach();  // as in the first layer
+    testing::expect_gradients_match(with_weight(w, 1, false), in);
+    testing::expect_gradients_match(with_weight(w, 3, false), packed_inputs(rows, 3));
+  }
+}
+
+TEST(PackedLinear, SinglePrecisionAndBrainFloatStayCloseToDouble) {
+  for (const testing::Packing packing : testing::kPackings) {
+    const PackedMatrix w = testing::random_packed(packing, {150, 64}, "w");
+    testing::expect_all_precisions(with_weight(w, 1, false), packed_inputs(6, 1), 1);
+    testing::expect_all_precisions(with_weight(w, 3, false), packed_inputs(6, 3), 1);
+  }
+}
+
+TEST(PackedLinear, ShapesThatDoNotFitAreRefused) {
+  const PackedMatrix w = testing::random_packed(testing::Packing::kFp8, {150, 64}, "w");
+  EXPECT_THROW(ops::linear(at::ones({2, 65}), w), c10::Error);
+  EXPECT_THROW(grouped_linear(at::ones({2, 4, 64}), w, std::nullopt), c10::Error);  // 150 rows in four groups
+}
+
+// ---- dropout --------------------------------------------------------------------------------------------------------
 
 TEST(Dropout, MaskDependsOnTokenAndChannelNotOnTheBatch) {
   const at::Tensor x = at::ones({64, 30}, at::kDouble);

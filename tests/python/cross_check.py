@@ -6,7 +6,7 @@
 A checkpoint written by `asterism init`, and adapters written by `asterism train` on every group of targets, are
 loaded by transformers and peft; the logits of a fixed row are compared with the engine's own (dump_logits). The last
 case is the quickstart's model and recipe, trained for a few steps. What transformers and peft write is read back as
-well.
+well, and so are checkpoints in the storage of the release, converted to both layouts.
 """
 import json
 import os
@@ -22,7 +22,7 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 os.environ.setdefault("TQDM_DISABLE", "1")
 
 import torch  # noqa: E402
-from peft import PeftModel  # noqa: E402
+from peft import LoraConfig, PeftModel, get_peft_model  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 from transformers import AutoModelForCausalLM  # noqa: E402
 
@@ -95,15 +95,19 @@ def write_rows(path, vocab):
             out.write(json.dumps({"input_ids": ids}) + "\n")
 
 
-def train(build, work, model, targets, name):
+def train(build, work, model, lora, name):
     recipe = work / f"{name}.yaml"
     recipe.write_text(
         f"name: {name}\noutput: {work}/runs\nmodel: {{path: {model}}}\n"
         f"data: {{train: {work}/rows.jsonl, sequence_length: 64}}\n"
-        f"lora: {{rank: 3, alpha: 6, targets: [{targets}]}}\ntrain: {{steps: 4, batch: 2}}\n"
+        f"lora: {{{lora}}}\ntrain: {{steps: 4, batch: 2}}\n"
         "optimizer: {lr: 0.05}\nlog: {tensorboard: false}\n")
     run(build / "asterism", "train", recipe, "--quiet")
     return work / "runs" / name / "adapter"
+
+
+def plain(model):
+    return AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32, attn_implementation="eager")
 
 
 def check_tiny(build, work):
@@ -114,7 +118,7 @@ def check_tiny(build, work):
     base = ours(build, model, None, ids, work)
     compare("init, read by transformers", base, theirs(model, None, ids))
 
-    net = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32, attn_implementation="eager")
+    net = plain(model)
     for original in (True, False):
         saved = work / f"saved_{original}"
         net.save_pretrained(saved, save_original_format=original)
@@ -125,15 +129,67 @@ def check_tiny(build, work):
     groups = {"all": "attention, shared_experts, experts", "attention": "attention", "experts": "experts",
               "gate_up": "mlp.experts.gate_up_proj", "down": "mlp.experts.down_proj", "o_a": "self_attn.o_a_proj"}
     for name, targets in groups.items():
-        adapter = train(build, work, model, targets, name)
+        adapter = train(build, work, model, f"rank: 3, alpha: 6, targets: [{targets}]", name)
         compare(f"adapter on {targets}, read by peft", ours(build, model, adapter, ids, work),
                 theirs(model, adapter, ids), base)
         again = work / f"resaved_{name}"
-        PeftModel.from_pretrained(
-            AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32, attn_implementation="eager"),
-            adapter).save_pretrained(again)
+        PeftModel.from_pretrained(plain(model), adapter).save_pretrained(again)
         compare(f"adapter on {targets}, saved by peft, read here", ours(build, model, again, ids, work),
                 ours(build, model, adapter, ids, work))
+
+
+def check_formats(build, work):
+    """The storage of the release, converted: transformers reads every layout, safetensors every file."""
+    work = work / "formats"
+    work.mkdir()
+    config = tiny_config(work / "config.json")
+    config.update(hidden_size=64, moe_intermediate_size=64, initializer_range=0.15)
+    (work / "config.json").write_text(json.dumps(config))
+    ids = row(config["vocab_size"])
+    native = work / "native"
+    run(build / "asterism", "init", "--config", work / "config.json", "--out", native, "--layout", "native",
+        "--storage", "fp4")
+    want = ours(build, native, None, ids, work)
+    for layout in ("hf", "native"):
+        plain = work / f"{layout}_bf16"
+        run(build / "asterism", "convert", native, plain, "--to", layout, "--experts", "bf16", "--dense", "bf16",
+            "--shard-size", "200KB", "--verify")
+        compare(f"FP4 and FP8 converted to {layout} in bf16, read by transformers", want, theirs(plain, None, ids))
+    run(build / "asterism", "convert", work / "hf_bf16", work / "again", "--to", "native", "--experts", "fp4",
+        "--dense", "fp8")
+    compare("converted back to FP4 and FP8", ours(build, work / "again", None, ids, work), want)
+    for name, tensor in load_file(work / "again/model.safetensors").items():
+        if tensor.dtype == torch.float8_e8m0fnu and not name.endswith(".scale"):
+            failures.append(f"{name}: a scale under an unexpected name")
+
+
+def check_adapter_features(build, work):
+    """Patterns and saved modules, written by peft and read here, trained further here and read by peft."""
+    model = work / "model"
+    ids = row(json.loads((model / "config.json").read_text())["vocab_size"])
+    base = ours(build, model, None, ids, work)
+    wrapped = get_peft_model(plain(model), LoraConfig(
+        r=4, lora_alpha=8, use_rslora=True, target_modules=["q_a_proj", "o_b_proj"],
+        target_parameters=["mlp.experts.gate_up_proj", "mlp.experts.down_proj"],
+        rank_pattern={"layers.1.self_attn.q_a_proj": 2, r"layers\.[23]\.mlp\.experts\.gate_up_proj": 3},
+        alpha_pattern={"o_b_proj": 5, "layers.1.mlp.experts.down_proj": 3.5},
+        modules_to_save=["lm_head", "mlp.gate", "q_a_norm", "layers.2.attn_hc"]))
+    generator = torch.Generator().manual_seed(11)
+    with torch.no_grad():
+        for name, tensor in wrapped.named_parameters():
+            if tensor.requires_grad:
+                tensor.add_(0.2 * tensor.abs().mean() + 0.02 * torch.randn(tensor.shape, generator=generator))
+    featured = work / "featured"
+    wrapped.save_pretrained(featured)
+    compare("adapter with patterns and saved modules of peft, read here", ours(build, model, featured, ids, work),
+            theirs(model, featured, ids), base)
+    again = train(build, work, model, f"from: {featured}", "featured_again")
+    compare("the same, trained further here, read by peft", ours(build, model, again, ids, work),
+            theirs(model, again, ids), ours(build, model, featured, ids, work))
+    saved = train(build, work, model, "rank: 2, alpha: 4, targets: [attention], modules_to_save: [lm_head, mlp.gate]",
+                  "saved_modules")
+    compare("adapter with saved modules, read by peft", ours(build, model, saved, ids, work),
+            theirs(model, saved, ids), base)
 
 
 def check_quickstart(build, work):
@@ -162,6 +218,8 @@ def main():
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         check_tiny(build, Path(folder))
+        check_formats(build, Path(folder))
+        check_adapter_features(build, Path(folder))
         check_quickstart(build, Path(folder))
     for line in failures:
         print("FAILED", line)

@@ -3,11 +3,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "asterism/data/byte_range.h"
 #include "tests/support/temporary_folder.h"
 
 namespace asterism::test {
@@ -15,9 +16,7 @@ namespace asterism::test {
 using testing::TemporaryFolder;
 
 /// Every byte is a token with its value as id: the tokenizer of tests that need none.
-void tokenize_bytes(std::string_view text, std::vector<int64_t>& ids, std::vector<size_t>& ends);
-
-/// tests/golden/encoding/<name>.
-nlohmann::ordered_json encoding_golden(const std::string& name);
+void tokenize_bytes(std::string_view text, std::span<const data::ByteRange> as_text, std::vector<int64_t>& ids,
+                    std::vector<size_t>& ends);
 
 }  // namespace asterism::test

@@ -23,17 +23,14 @@ using testing::error_of;
 using testing::FileFaults;
 using Steps = std::vector<int64_t>;
 
-data::DataSet some_data() {
-  data::Sample sample;
-  sample.ids = {1, 2, 3};
-  sample.weights = {1.0f, 1.0f, 1.0f};
-  data::DataSetOptions options;
-  options.packing.sequence_length = 8;
-  return data::DataSet(std::vector<data::Sample>{sample}, options);
+data::DataSet some_data(const testing::TemporaryFolder& folder) {
+  const data::PreparationOptions preparation{.fit = {.sequence_length = 8}};
+  const std::vector<data::DataSource> sources = {{folder.write("rows.jsonl", "{\"input_ids\": [1, 2, 3]}\n")}};
+  return data::DataSet(data::prepare_data(sources, preparation, {}), preparation.rows, preparation.fit, {});
 }
 
-nlohmann::ordered_json position(int64_t step) {
-  return {{"row", 7 * step}};
+data::StreamPosition position(int64_t step) {
+  return {step, 7};
 }
 
 /// A run between two steps: what a Checkpointer sees of it.
@@ -73,7 +70,7 @@ class CheckpointerTest : public ::testing::Test {
   model::Model model_ = testing::tiny_model(at::kFloat);
   std::vector<Parameter> parameters_;
   std::unique_ptr<AdamW> optimizer_;
-  data::DataSet data_ = some_data();
+  data::DataSet data_ = some_data(folder_);
   LoopInputs inputs_{recipe_, model_, parameters_, data_, nullptr, run_, 100};
 };
 
@@ -187,7 +184,7 @@ TEST_F(CheckpointerTest, GoesOnFromTheNewestOrTheOneThatIsNamed) {
   Checkpointer newest(inputs_, *optimizer_);
   EXPECT_EQ(newest.resume(), 5);
   EXPECT_EQ(newest.metrics_bytes(), 11u);
-  EXPECT_EQ(newest.data_position(), position(5));
+  EXPECT_EQ(newest.first_row(), position(5));
   EXPECT_TRUE(at::equal(first_value(), second));
   recipe_.checkpoint.resume = states_.path_of(3);
   EXPECT_EQ(checkpointer().resume(), 3);

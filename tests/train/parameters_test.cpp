@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "asterism/core/error.h"
 #include "asterism/model/lora.h"
 #include "tests/support/tiny_model.h"
 
@@ -61,6 +62,24 @@ TEST(LoraParameters, TrainThePairsAndFreezeTheBase) {
   EXPECT_FALSE(model.weights.lm_head.requires_grad());
   EXPECT_TRUE(names_of(parameters).contains("model.layers.3.mlp.experts.down_proj.lora_B.weight"));
   for (const Parameter& parameter : parameters) EXPECT_TRUE(parameter.decays);
+}
+
+TEST(LoraParameters, SavedModulesAreTrainedInFull) {
+  model::Model model = testing::tiny_model(at::kFloat);
+  model.weights.lm_head = model.weights.lm_head.to(at::kBFloat16);
+  model::LoraConfig lora;
+  lora.targets = {"self_attn.q_a_proj"};
+  model::attach_lora(model.config, model.weights, lora, 0);
+  const auto names = names_of(lora_parameters(model, {"lm_head", "mlp.gate"}));
+  EXPECT_EQ(names.size(), 5u * 2u + 1u + 5u) << "no bias and no hash table";
+  EXPECT_TRUE(names.contains("lm_head.weight"));
+  EXPECT_TRUE(model.weights.lm_head.requires_grad());
+  EXPECT_EQ(model.weights.lm_head.scalar_type(), at::kFloat);
+  EXPECT_FALSE(model.weights.embed.requires_grad());
+  EXPECT_THROW(lora_parameters(model, {"self_attn.q_a_proj"}), InputError) << "has pairs as well";
+  EXPECT_THROW(lora_parameters(model, {"compressor.indexer"}), InputError) << "no loss";
+  EXPECT_THROW(lora_parameters(model, {"mtp.0.e_proj"}), InputError) << "no loss";
+  EXPECT_EQ(lora_parameters(model, {"mtp.0.e_proj"}, {.mtp = true}).size(), 11u);
 }
 
 }  // namespace

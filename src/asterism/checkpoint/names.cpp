@@ -188,6 +188,16 @@ std::optional<std::string> spelled_leaf(std::span<const Leaf> leaves, std::strin
   return std::nullopt;
 }
 
+/// A native name behind "model.".
+std::optional<CanonicalName> prefixed_name(std::string_view stored) {
+  if (!take_prefix(stored, "model.")) return std::nullopt;
+  const auto name = canonical_name(stored);
+  if (!name || (!name->part && is_packed_experts(name->tensor))) return std::nullopt;
+  const std::string native =
+      name->part ? stored_part_name(*name, Spelling::kNative) : stored_name(name->tensor, Spelling::kNative);
+  return native == stored ? name : std::nullopt;
+}
+
 }  // namespace
 
 std::optional<BlockName> split_block(std::string_view name) {
@@ -207,8 +217,10 @@ std::optional<CanonicalName> canonical_name(std::string_view stored) {
   const auto block = split_block(stored);
   const NameMap& names = !block ? model_names() : block->mtp ? mtp_names() : layer_names();
   const auto found = names.find(block ? block->leaf : stored);
-  if (found == names.end()) return block ? expert_name(*block) : std::nullopt;
-  return CanonicalName{(block ? block->canonical_prefix() : "") + std::string(found->second), std::nullopt};
+  if (found != names.end()) {
+    return CanonicalName{(block ? block->canonical_prefix() : "") + std::string(found->second), std::nullopt};
+  }
+  return block ? expert_name(*block) : prefixed_name(stored);
 }
 
 std::string stored_name(const std::string& canonical, Spelling spelling) {
@@ -243,6 +255,25 @@ bool is_packed_experts(std::string_view canonical) {
   const auto block = split_block(canonical);
   return block && std::any_of(kExpertNames.begin(), kExpertNames.end(),
                               [&](const ExpertLeaf& leaf) { return leaf.packed == block->leaf; });
+}
+
+std::vector<ExpertPart::Matrix> packed_matrices(std::string_view canonical) {
+  TORCH_CHECK(is_packed_experts(canonical), "[names] expected the name of packed experts, got ", canonical);
+  if (canonical.ends_with("gate_up_proj")) return {ExpertPart::Matrix::kGate, ExpertPart::Matrix::kUp};
+  return {ExpertPart::Matrix::kDown};
+}
+
+std::string describe_spelling(const std::vector<std::string>& stored) {
+  // A name below a layer tells; those outside differ less. MTP blocks keep native names in every spelling but one.
+  for (const std::string_view name : stored) {
+    const auto block = split_block(name);
+    if (!block || block->mtp) continue;
+    const bool module = block->leaf.starts_with("self_attn.") || block->leaf.starts_with("mlp.");
+    const bool native = block->leaf.starts_with("attn.") || block->leaf.starts_with("ffn.");
+    if (module) return "Hugging Face's module names";
+    if (native) return name.starts_with("model.") ? "DeepSeek's names below model." : "DeepSeek's names";
+  }
+  return "unknown names";
 }
 
 bool is_shared_copy(std::string_view stored) {

@@ -47,8 +47,9 @@ struct CanonicalName {
 };
 
 /// Reads a name in any of the three spellings, also mixed, and the names of single experts under module names
-/// (mlp.experts.0.gate_proj.weight). Names match as a whole; a canonical name is returned as it is. nullopt for a name
-/// that no spelling has; whether a model has the layer or expert is the caller's question.
+/// (mlp.experts.0.gate_proj.weight), and native names with "model." in front of them, as some converters publish them.
+/// Names match as a whole; a canonical name is returned as it is. nullopt for a name that no spelling has; whether a
+/// model has the layer or expert is the caller's question.
 std::optional<CanonicalName> canonical_name(std::string_view stored);
 
 /// The name of a whole canonical tensor in a spelling. Packed experts have no such name outside kModule and a name that
@@ -60,6 +61,12 @@ std::string stored_part_name(const CanonicalName& name, Spelling spelling);
 
 /// Whether a canonical name is that of packed experts.
 bool is_packed_experts(std::string_view canonical);
+
+/// The matrices of one expert that make up a packed tensor, in the order of their rows, which divide evenly among them.
+std::vector<ExpertPart::Matrix> packed_matrices(std::string_view canonical);
+
+/// "DeepSeek's names", "Hugging Face's module names", ...: what most of the names of a checkpoint are, for the log.
+std::string describe_spelling(const std::vector<std::string>& stored);
 
 /// Copies of the trunk's embedding and head that some files hold below "mtp.N."; they carry nothing of their own.
 bool is_shared_copy(std::string_view stored);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <string_view>
 
 #include "asterism/checkpoint/strict_json.h"
@@ -21,6 +22,9 @@ constexpr std::string_view kHarmlessKeys[] = {
     "peft_type",
     "r",
     "lora_alpha",
+    "rank_pattern",
+    "alpha_pattern",
+    "modules_to_save",
     "use_rslora",
     "lora_dropout",
     "bias",
@@ -53,6 +57,26 @@ bool contains(const Range& range, std::string_view value) {
   return std::find(std::begin(range), std::end(range), value) != std::end(range);
 }
 
+std::regex pattern_regex(const std::string& expression) {
+  return std::regex("(.*\\.)?(" + expression + ")");
+}
+
+/// The value of the first expression that matches.
+template <typename Number>
+std::optional<Number> first_match(const std::vector<std::pair<std::string, Number>>& pattern, const std::string& path) {
+  for (const auto& [expression, number] : pattern) {
+    if (std::regex_match(path, pattern_regex(expression))) return number;
+  }
+  return std::nullopt;
+}
+
+template <typename Number>
+Json pattern_json(const std::vector<std::pair<std::string, Number>>& pattern) {
+  Json json = Json::object();
+  for (const auto& [expression, number] : pattern) json[expression] = number;
+  return json;
+}
+
 bool is_off(const Json& value) {
   return value.is_null() || value == false || ((value.is_object() || value.is_array()) && value.empty());
 }
@@ -79,7 +103,10 @@ class ConfigReader {
     if (!dropout.is_number() || !(dropout >= 0.0 && dropout < 1.0)) wrong("lora_dropout", "0 <= p < 1");
     config.lora.dropout = dropout.get<double>();
     if (const Json base = value("base_model_name_or_path"); base.is_string()) config.base_model = base;
-    config.target_parameters = parameters();
+    config.target_parameters = names("target_parameters");
+    config.lora.modules_to_save = names("modules_to_save");
+    read_pattern("rank_pattern", config.rank_pattern);
+    read_pattern("alpha_pattern", config.alpha_pattern);
     return config;
   }
 
@@ -100,13 +127,35 @@ class ConfigReader {
     }
   }
 
-  std::vector<std::string> parameters() const {
-    const Json list = value("target_parameters");
+  std::vector<std::string> names(const char* key) const {
+    const Json list = value(key);
     if (list.is_null()) return {};
     if (!list.is_array() || !std::all_of(list.begin(), list.end(), [](const Json& item) { return item.is_string(); })) {
-      wrong("target_parameters", "a list of parameter names");
+      wrong(key, "a list of names");
     }
     return list.get<std::vector<std::string>>();
+  }
+
+  template <typename Number>
+  void read_pattern(const char* key, std::vector<std::pair<std::string, Number>>& pattern) const {
+    constexpr bool kWhole = std::is_integral_v<Number>;
+    const Json map = value(key);
+    if (map.is_null()) return;
+    const char* expected = kWhole ? "expressions with whole numbers from 1" : "expressions with numbers";
+    if (!map.is_object()) wrong(key, expected);
+    for (auto entry = map.begin(); entry != map.end(); ++entry) {
+      const std::string& expression = entry.key();
+      const Json& number = entry.value();
+      if (!number.is_number() || (kWhole && (!number.is_number_integer() || number.get<int64_t>() < 1))) {
+        wrong(key, expected);
+      }
+      try {
+        pattern_regex(expression);
+      } catch (const std::regex_error& error) {
+        input_error(origin_, ": ", key, ": \"", expression, "\" is no regular expression (", error.what(), ")");
+      }
+      pattern.emplace_back(expression, number.get<Number>());
+    }
   }
 
   Json value(const char* key) const { return json_.value(key, Json()); }
@@ -137,6 +186,18 @@ bool AdapterConfig::targets_parameter(const std::string& path) const {
                      [&](const std::string& target) { return path == target || path.ends_with("." + target); });
 }
 
+model::LoraConfig AdapterConfig::lora_of(const std::string& path) const {
+  model::LoraConfig one = lora;
+  one.rank = first_match(rank_pattern, path).value_or(lora.rank);
+  one.alpha = first_match(alpha_pattern, path).value_or(lora.alpha);
+  return one;
+}
+
+std::string pattern_path(const std::string& matrix) {
+  const std::string path = model::projection_path(matrix);
+  return model::adapted_as_parameter(path) ? matrix : path;
+}
+
 AdapterConfig read_adapter_config(const std::filesystem::path& file) {
   return ConfigReader(file).read();
 }
@@ -157,13 +218,14 @@ std::string adapter_config_text(const AdapterConfig& config) {
       {"fan_in_fan_out", false},
       {"init_lora_weights", true},
       {"modules_to_save", nullptr},
-      {"rank_pattern", Json::object()},
-      {"alpha_pattern", Json::object()},
+      {"rank_pattern", pattern_json(config.rank_pattern)},
+      {"alpha_pattern", pattern_json(config.alpha_pattern)},
       {"use_dora", false},
       {"target_parameters", config.target_parameters},
   };
   // An empty list, not null: null makes PEFT choose modules of its own.
   json["target_modules"] = config.target_modules.empty() ? Json::array() : Json(config.target_modules);
+  if (!config.lora.modules_to_save.empty()) json["modules_to_save"] = config.lora.modules_to_save;
   if (config.base_model) json["base_model_name_or_path"] = *config.base_model;
   if (config.target_parameters.empty()) json["target_parameters"] = nullptr;
   if (config.lora.alpha == std::floor(config.lora.alpha)) json["lora_alpha"] = static_cast<int64_t>(config.lora.alpha);

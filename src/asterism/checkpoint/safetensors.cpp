@@ -238,6 +238,10 @@ const TensorInfo& SafetensorsFile::info(const std::string& name) const {
               nearest.empty() ? "" : "; the nearest is '" + nearest + "'");
 }
 
+void SafetensorsFile::release(const at::Tensor& view) const {
+  if (view.is_contiguous()) file_->release(view.const_data_ptr(), view.nbytes());
+}
+
 at::Tensor SafetensorsFile::view(const std::string& name) const {
   const TensorInfo& tensor = info(name);
   const auto options = at::TensorOptions().dtype(tensor.dtype);
@@ -263,35 +267,40 @@ uint64_t NamedTensor::stored_bytes() const {
   return static_cast<uint64_t>(tensor.numel()) * c10::elementSize(stored_dtype());
 }
 
-void write_safetensors(const fs::path& path, const std::vector<NamedTensor>& tensors) {
-  std::vector<const NamedTensor*> order;
-  for (const NamedTensor& tensor : tensors) order.push_back(&tensor);
-  std::sort(order.begin(), order.end(), [](const NamedTensor* a, const NamedTensor* b) {
-    const size_t rank_a = rank_of(a->stored_dtype()), rank_b = rank_of(b->stored_dtype());
-    return rank_a != rank_b ? rank_a > rank_b : a->name < b->name;
+std::string plan_safetensors(std::vector<PlannedTensor>& tensors) {
+  std::sort(tensors.begin(), tensors.end(), [](const PlannedTensor& a, const PlannedTensor& b) {
+    const size_t rank_a = rank_of(a.dtype), rank_b = rank_of(b.dtype);
+    return rank_a != rank_b ? rank_a > rank_b : a.name < b.name;
   });
-
   // Text, not a JSON object: that would sort the entries, and an ordered one takes quadratic time for many names.
   std::string header = R"({"__metadata__":{"format":"pt"})";
   std::set<std::string> names;
   uint64_t end = 0;
-  for (const NamedTensor* tensor : order) {
-    TORCH_CHECK(names.insert(tensor->name).second, "[safetensors] names must differ, got '", tensor->name, "' twice");
-    const uint64_t begin = end;
-    end += tensor->stored_bytes();
-    header +=
-        text(",", Json(tensor->name).dump(), R"(:{"dtype":")", safetensors_dtype_name(tensor->stored_dtype()),
-             R"(","shape":)", Json(tensor->tensor.sizes().vec()).dump(), R"(,"data_offsets":[)", begin, ",", end, "]}");
+  for (PlannedTensor& tensor : tensors) {
+    TORCH_CHECK(names.insert(tensor.name).second, "[safetensors] names must differ, got '", tensor.name, "' twice");
+    tensor.offset = end;
+    end += tensor.bytes;
+    header += text(",", Json(tensor.name).dump(), R"(:{"dtype":")", safetensors_dtype_name(tensor.dtype),
+                   R"(","shape":)", Json(tensor.shape).dump(), R"(,"data_offsets":[)", tensor.offset, ",", end, "]}");
   }
   header += "}";
   header.append((kLengthBytes - header.size() % kLengthBytes) % kLengthBytes, ' ');
-
-  FileWriter writer(path);
   const uint64_t length = header.size();
-  writer.write(&length, sizeof length);
-  writer.write(header);
-  for (const NamedTensor* tensor : order) {
-    const at::Tensor dense = tensor->tensor.detach().to(at::kCPU, tensor->stored_dtype()).contiguous();
+  for (PlannedTensor& tensor : tensors) tensor.offset += kLengthBytes + length;
+  return std::string(reinterpret_cast<const char*>(&length), kLengthBytes) + header;
+}
+
+void write_safetensors(const fs::path& path, const std::vector<NamedTensor>& tensors) {
+  std::vector<PlannedTensor> planned;
+  std::map<std::string, const NamedTensor*> by_name;
+  for (const NamedTensor& tensor : tensors) {
+    planned.push_back({tensor.name, tensor.stored_dtype(), tensor.tensor.sizes().vec(), tensor.stored_bytes()});
+    by_name[tensor.name] = &tensor;
+  }
+  FileWriter writer(path);
+  writer.write(plan_safetensors(planned));
+  for (const PlannedTensor& next : planned) {
+    const at::Tensor dense = by_name.at(next.name)->tensor.detach().to(at::kCPU, next.dtype).contiguous();
     writer.write(dense.const_data_ptr(), dense.nbytes());
   }
   writer.close();

@@ -46,6 +46,8 @@ class SafetensorsFile {
   /// aligned for its dtype (other programs write such files) comes back as a copy.
   /// InputError when a BOOL holds another byte than 0 or 1.
   at::Tensor view(const std::string& name) const;
+  /// Gives the pages of a view, or of a part of one, back to the system (MappedFile::release).
+  void release(const at::Tensor& view) const;
   /// The tensor in memory of its own.
   at::Tensor copy(const std::string& name) const;
 
@@ -67,6 +69,19 @@ struct NamedTensor {
   at::ScalarType stored_dtype() const { return dtype.value_or(tensor.scalar_type()); }
   uint64_t stored_bytes() const;
 };
+
+/// A tensor of a file that is still to be written.
+struct PlannedTensor {
+  std::string name;
+  at::ScalarType dtype = at::kFloat;
+  std::vector<int64_t> shape;
+  uint64_t bytes = 0;
+  uint64_t offset = 0;  // of its first byte in the file, set by plan_safetensors
+};
+
+/// Puts the tensors of a file into the order in which they are written, gives each its place, and returns what stands
+/// before their data: the length field and the header.
+std::string plan_safetensors(std::vector<PlannedTensor>& tensors);
 
 /// Writes one file: tensors by falling width of their dtype, then by name, which keeps all of them aligned and is the
 /// order of the safetensors library, so that equal tensors give equal bytes. The header is padded with spaces to a

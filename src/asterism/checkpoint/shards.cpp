@@ -47,33 +47,15 @@ ShardNames read_index(const fs::path& path) {
   return shards;
 }
 
-// The shard names only tell what belongs together once all of them are known, so writing starts after the cut.
-std::vector<std::vector<NamedTensor>> cut(const std::vector<NamedTensor>& tensors, uint64_t max_shard_bytes) {
-  std::vector<std::vector<NamedTensor>> shards(1);
-  uint64_t filled = 0;
-  for (const NamedTensor& tensor : tensors) {
-    const uint64_t bytes = tensor.stored_bytes();
-    if (!shards.back().empty() && bytes > max_shard_bytes - std::min(filled, max_shard_bytes)) {
-      shards.emplace_back();
-      filled = 0;
-    }
-    shards.back().push_back(tensor);
-    filled += bytes;
-  }
-  return shards;
-}
-
-std::string shard_name(size_t number, size_t count) {
-  char name[96];
-  std::snprintf(name, sizeof name, "model-%05zu-of-%05zu.safetensors", number, count);
-  return name;
-}
-
 }  // namespace
 
 Source Source::open(const fs::path& folder, const std::string& stem) {
   Source source;
   source.folder_ = folder;
+  if (fs::exists(folder / kConversionJournal)) {
+    input_error(folder.string(), ": is a conversion that was not finished (it holds ", kConversionJournal,
+                "); run the same asterism convert again, which continues it");
+  }
   const fs::path single = folder / (stem + ".safetensors"), index = folder / (stem + ".safetensors.index.json");
   const bool has_single = fs::exists(single), has_index = fs::exists(index);
   if (!has_single && !has_index) {
@@ -85,11 +67,7 @@ Source Source::open(const fs::path& folder, const std::string& stem) {
     input_error(folder.string(), ": found both ", single.filename().string(), " and ", index.filename().string(),
                 ", expected one of them; remove the one that does not belong to this checkpoint");
   }
-  if (has_single) {
-    source.files_.push_back(SafetensorsFile::open(single));
-    for (const TensorInfo& info : source.files_[0].tensors()) source.locations_[info.name] = 0;
-    return source;
-  }
+  if (has_single) return of_file(single);
 
   ProblemList problems;
   for (const auto& [file, listed] : read_index(index)) {
@@ -107,6 +85,14 @@ Source Source::open(const fs::path& folder, const std::string& stem) {
     }
   }
   problems.throw_if_any(index.string(), kHint);
+  return source;
+}
+
+Source Source::of_file(const fs::path& file) {
+  Source source;
+  source.folder_ = file.parent_path();
+  source.files_.push_back(SafetensorsFile::open(file));
+  for (const TensorInfo& info : source.files_[0].tensors()) source.locations_[info.name] = 0;
   return source;
 }
 
@@ -132,29 +118,12 @@ at::Tensor Source::tensor(const std::string& name) const {
   return holder(name).view(name);
 }
 
-const fs::path& Source::file_of(const std::string& name) const {
-  return holder(name).path();
+void Source::release(const std::string& name, const at::Tensor& view) const {
+  holder(name).release(view);
 }
 
-void write_shards(const fs::path& folder, const std::vector<NamedTensor>& tensors, uint64_t max_shard_bytes) {
-  const auto shards = cut(tensors, max_shard_bytes);
-  if (shards.size() == 1) {
-    write_safetensors(folder / "model.safetensors", shards[0]);
-    return;
-  }
-  Json weight_map = Json::object();
-  uint64_t total = 0;
-  for (size_t i = 0; i < shards.size(); ++i) {
-    const std::string file = shard_name(i + 1, shards.size());
-    write_safetensors(folder / file, shards[i]);
-    for (const NamedTensor& tensor : shards[i]) {
-      TORCH_CHECK(!weight_map.contains(tensor.name), "[shards] names must differ, got '", tensor.name, "' twice");
-      weight_map[tensor.name] = file;
-      total += tensor.stored_bytes();
-    }
-  }
-  const Json index = {{"metadata", {{"total_size", total}}}, {"weight_map", weight_map}};
-  write_text_atomically(folder / "model.safetensors.index.json", index.dump(2) + "\n");
+const fs::path& Source::file_of(const std::string& name) const {
+  return holder(name).path();
 }
 
 }  // namespace asterism::checkpoint

@@ -4,7 +4,9 @@
 #include "asterism/cli/chat_rows.h"
 #include "asterism/cli/command_line.h"
 #include "asterism/cli/commands.h"
+#include "asterism/cli/session.h"
 #include "asterism/core/error.h"
+#include "asterism/data/rows.h"
 #include "asterism/data/tokenizer.h"
 
 namespace asterism::cli {
@@ -32,7 +34,7 @@ int answer_rows(const std::string& file, const Answer& answer) {
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     Json result;
     try {
-      result = answer(parse_row(line));
+      result = answer(data::parse_row({line, file, false}));
     } catch (const ChatError& error) {
       result = error_row(error);
     } catch (const InputError& error) {
@@ -48,26 +50,21 @@ int answer_rows(const std::string& file, const Answer& answer) {
 }  // namespace
 
 int run_chat_encode(const ChatEncodeArgs& args) {
-  const data::Tokenizer tokenizer = data::Tokenizer::load(args.tokenizer);
-  const auto tokenize = [&](std::string_view text, std::vector<int64_t>& ids, std::vector<size_t>& ends) {
-    data::Encoding encoding = tokenizer.encode_with_ranges(text);
-    ids = std::move(encoding.ids);
-    ends.clear();
-    for (const data::ByteRange& range : encoding.ranges) ends.push_back(range.end);
-  };
-  ChatDefaults defaults;
-  defaults.chat.variant = data::chat_variant(args.variant);
+  const auto tokenizer = std::make_shared<const data::Tokenizer>(data::Tokenizer::load(args.tokenizer));
+  const data::TokenizeFunction tokenize = data::tokenize_with(tokenizer);
+  data::ChatDefaults defaults;
+  defaults.chat.variant = variant_named(args.variant, args.tokenizer, tokenizer.get());
   defaults.loss.history = data::history(args.history);
-  return answer_rows(args.file, [&](const Json& row) { return encode_chat_row(row, defaults, tokenize); });
+  return answer_rows(args.file,
+                     [&](data::JsonValue row) { return encode_chat_row(std::move(row), defaults, tokenize); });
 }
 
 int run_chat_tokens(const ChatTokensArgs& args) {
   const data::Tokenizer tokenizer = data::Tokenizer::load(args.tokenizer);
-  return answer_rows(args.file, [&](const Json& row) -> Json {
-    if (!row.contains("text") || !row.at("text").is_string()) {
-      throw ChatError("invalid_content", std::nullopt, "a row needs text");
-    }
-    return {{"ids", tokenizer.encode(row.at("text").get_ref<const std::string&>())}};
+  return answer_rows(args.file, [&](const data::JsonValue& row) -> Json {
+    const data::JsonValue& text = row.get("text");
+    if (!text.is_string()) throw ChatError("invalid_content", std::nullopt, "a row needs text");
+    return {{"ids", tokenizer.encode(text.as_string())}};
   });
 }
 

@@ -4,7 +4,6 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "asterism/checkpoint/safetensors.h"
 #include "asterism/cli/command_line.h"
 #include "asterism/cli/commands.h"
 #include "asterism/cli/tensor_compare.h"
@@ -27,7 +26,7 @@ struct Pair {
   TensorDifference difference;  // empty when the shapes differ
 
   bool same_shape() const { return a.shape == b.shape; }
-  bool same_dtype() const { return a.dtype == b.dtype; }
+  bool same_dtype() const { return a.form == b.form; }
   bool equal(const DiffArgs& args) const {
     return same_shape() && (args.ignore_dtype || same_dtype()) && difference.differing == 0;
   }
@@ -42,6 +41,20 @@ struct Comparison {
            std::ranges::all_of(pairs, [&](const Pair& pair) { return pair.equal(args); });
   }
 };
+
+/// Compares a few megabytes at a time, whatever the size: whole rows, in steps that FP8 blocks and experts allow.
+TensorDifference compare_values(const LazyTensor& a, const LazyTensor& b, const Tolerance& tolerance) {
+  constexpr int64_t kStepValues = int64_t{1} << 20, kStepRows = 128;
+  const int64_t rows = a.num_rows(), matrix_rows = std::min(a.matrix_rows, b.matrix_rows);
+  const int64_t step = std::max(kStepValues / std::max<int64_t>(a.columns(), 1) / kStepRows * kStepRows, kStepRows);
+  TensorDifference difference;
+  for (int64_t row = 0; row < rows;) {
+    const int64_t count = std::min(step, matrix_rows - row % matrix_rows);
+    difference += compare_tensors(a.rows(row, count), b.rows(row, count), tolerance);
+    row += count;
+  }
+  return difference;
+}
 
 Comparison compare(const DiffArgs& args) {
   TensorSet a = open_tensors(args.a), b = open_tensors(args.b);
@@ -58,9 +71,7 @@ Comparison compare(const DiffArgs& args) {
       result.only_a.push_back(name);
     } else {
       Pair pair{name, tensor, other->second, {}};
-      if (pair.same_shape()) {
-        pair.difference = compare_tensors(tensor.load(), other->second.load(), {args.rtol, args.atol});
-      }
+      if (pair.same_shape()) pair.difference = compare_values(tensor, other->second, {args.rtol, args.atol});
       result.pairs.push_back(std::move(pair));
     }
     progress.update(++done);
@@ -89,13 +100,12 @@ std::string describe_pair(const Pair& pair) {
   if (!pair.same_shape()) return text("shapes ", shape_text(pair.a.shape), " and ", shape_text(pair.b.shape));
   std::string line;
   if (!pair.same_dtype()) {
-    line = text("types ", checkpoint::safetensors_dtype_name(pair.a.dtype), " and ",
-                checkpoint::safetensors_dtype_name(pair.b.dtype), "; ");
+    line = text("types ", pair.a.form, " and ", pair.b.form, "; ");
   }
   const TensorDifference& difference = pair.difference;
   return line + text(difference.differing, " of ", difference.elements, " elements differ, largest difference ",
                      short_number(difference.max_absolute), " (relative ", short_number(difference.max_relative),
-                     "), cosine ", difference.cosine);
+                     "), cosine ", difference.cosine());
 }
 
 void print_for_people(const Comparison& comparison, const DiffArgs& args) {
@@ -116,7 +126,8 @@ void print_for_people(const Comparison& comparison, const DiffArgs& args) {
   for (const Pair& pair : comparison.pairs) {
     if (!pair.same_shape()) continue;
     largest = std::max(largest, pair.difference.max_absolute);
-    if (!(pair.difference.cosine >= lowest_cosine)) lowest_cosine = pair.difference.cosine;
+    const double cosine = pair.difference.cosine();
+    if (!(cosine >= lowest_cosine)) lowest_cosine = cosine;
   }
   std::cout << (comparison.equal(args) ? "equal" : "different") << ": " << comparison.pairs.size()
             << " tensors in both, " << different.size() << " of them different; largest difference "
@@ -132,13 +143,13 @@ Json to_json(const Pair& pair, const DiffArgs& args) {
     object["shape_a"] = pair.a.shape;
     object["shape_b"] = pair.b.shape;
   }
-  object["dtype_a"] = checkpoint::safetensors_dtype_name(pair.a.dtype);
-  object["dtype_b"] = checkpoint::safetensors_dtype_name(pair.b.dtype);
+  object["dtype_a"] = pair.a.form;
+  object["dtype_b"] = pair.b.form;
   if (!pair.same_shape()) return object;
   object["differing"] = pair.difference.differing;
   object["max_absolute"] = pair.difference.max_absolute;  // null when not finite
   object["max_relative"] = pair.difference.max_relative;
-  object["cosine"] = pair.difference.cosine;
+  object["cosine"] = pair.difference.cosine();
   return object;
 }
 

@@ -14,10 +14,10 @@ int run_eval(const EvalArgs& args) {
   const train::Recipe recipe = recipe_for_evaluation(args.model, args.data, args.overrides);
   const model::Model model = load_model(args.model, recipe.model.storage, args.adapter);
   const auto tokenizer = load_tokenizer(recipe.model.tokenizer, args.model, model.config.vocab_size);
-  const data::RowOptions options = row_options(recipe.data, tokenizer, model.config.vocab_size);
-  const auto data = load_data(args.data, recipe, options, "data");
-  const train::Evaluation evaluation =
-      train::evaluate(model, *data, compute_type(recipe.model.compute), recipe.data.sequence_length);
+  const data::RowOptions options = row_options(recipe.data, tokenizer, model.config.vocab_size, args.model);
+  const auto data = load_data(plain_sources(args.data), recipe, options, "data");
+  const train::Evaluation evaluation = train::evaluate(model, *data, compute_type(recipe.model.compute),
+                                                       recipe.data.sequence_length, recipe.data.workers);
   if (args.json) {
     nlohmann::ordered_json out;
     out["loss"] = evaluation.loss();

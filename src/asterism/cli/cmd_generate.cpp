@@ -5,7 +5,8 @@
 #include "asterism/cli/session.h"
 #include "asterism/core/error.h"
 #include "asterism/core/file.h"
-#include "asterism/data/chat_encoder.h"
+#include "asterism/data/chat_row.h"
+#include "asterism/data/python_json.h"
 #include "asterism/train/generate.h"
 
 namespace asterism::cli {
@@ -21,36 +22,37 @@ struct Prompt {
   bool thinking = false;
 };
 
-// The mode that the row names, else thinking when the conversation holds reasoning.
-std::string mode_of_row(const Json& row, const Json& messages, const std::string& where) {
-  const auto own = row.is_object() ? row.find("thinking_mode") : row.end();
-  if (own == row.end() || own->is_null()) return data::has_reasoning(messages) ? "thinking" : "chat";
-  if (!own->is_string()) input_error(where, ": thinking_mode must be \"chat\" or \"thinking\", found ", own->dump());
-  return own->get<std::string>();
-}
-
-Prompt encode_prompt(const Json& row, const std::string& thinking_mode, const std::string& where) {
-  const Json& messages = row.is_object() && row.contains("messages") ? row.at("messages") : row;
-  if (!messages.is_array()) input_error(where, ": expected a list of messages or an object with \"messages\"");
+// The conversation of `row`: a chat row, or its list of messages alone.
+Prompt encode_prompt(data::JsonValue row, const data::ChatDefaults& defaults, const std::string& where) {
+  if (row.is_array()) row = data::JsonValue::object({{"messages", std::move(row)}});
+  if (!row.is_object()) input_error(where, ": expected a list of messages or an object with \"messages\"");
   try {
-    data::ChatOptions options;
-    const std::string mode = thinking_mode.empty() ? mode_of_row(row, messages, where) : thinking_mode;
-    options.thinking_mode = data::thinking_mode(mode);
-    return {data::encode_chat(messages, options).text, options.thinking_mode == data::ThinkingMode::Thinking};
+    const data::ChatRow chat = data::read_chat_row(std::move(row), defaults);
+    return {data::encode_chat(chat.conversation, chat.chat).text,
+            chat.chat.thinking_mode == data::ThinkingMode::Thinking};
   } catch (const data::ChatError& error) {
     input_error(where, ": ", error.explanation());
   }
 }
 
+data::ChatDefaults prompt_defaults(const GenerateArgs& args, const data::Tokenizer& tokenizer) {
+  data::ChatDefaults defaults;
+  defaults.chat.variant = variant_named("auto", args.model, &tokenizer);
+  if (args.thinking.empty()) return defaults;
+  const bool thinks = data::thinking_mode(args.thinking) == data::ThinkingMode::Thinking;
+  defaults.thinking = thinks ? data::Thinking::Thinking : data::Thinking::Chat;
+  return defaults;
+}
+
 // A JSON file with one conversation, or JSON Lines with one a line.
-std::vector<Prompt> read_prompts(const GenerateArgs& args) {
+std::vector<Prompt> read_prompts(const GenerateArgs& args, const data::ChatDefaults& defaults) {
   if (!args.prompt.empty()) {
-    const Json message = {{"role", "user"}, {"content", args.prompt}};
-    return {encode_prompt(Json::array({message}), args.thinking, "--prompt")};
+    data::JsonValue message = data::JsonValue::object({{"role", "user"}, {"content", args.prompt}});
+    return {encode_prompt(data::JsonValue::Array{std::move(message)}, defaults, "--prompt")};
   }
   const std::string content = read_text(args.messages);
-  if (const Json whole = Json::parse(content, nullptr, /*allow_exceptions=*/false); !whole.is_discarded()) {
-    return {encode_prompt(whole, args.thinking, args.messages)};
+  if (data::JsonValue whole; !data::parse_json(content, whole)) {
+    return {encode_prompt(std::move(whole), defaults, args.messages)};
   }
   std::vector<Prompt> prompts;
   std::istringstream lines(content);
@@ -58,9 +60,9 @@ std::vector<Prompt> read_prompts(const GenerateArgs& args) {
   for (int64_t number = 1; std::getline(lines, line); ++number) {
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     const std::string where = text(args.messages, ":", number);
-    const Json row = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (row.is_discarded()) input_error(where, ": not valid JSON");
-    prompts.push_back(encode_prompt(row, args.thinking, where));
+    data::JsonValue row;
+    if (data::parse_json(line, row)) input_error(where, ": not valid JSON");
+    prompts.push_back(encode_prompt(std::move(row), defaults, where));
   }
   if (prompts.empty()) input_error(args.messages, ": holds no conversation");
   return prompts;
@@ -146,12 +148,13 @@ int run_generate(const GenerateArgs& args) {
   if (args.prompt.empty() == args.messages.empty()) {
     input_error("generate: give either --prompt TEXT or --messages FILE");
   }
-  const std::vector<Prompt> prompts = read_prompts(args);
-  const model::Model model = load_model(args.model, train::Storage::kAuto, args.adapter);
-  const auto tokenizer = load_tokenizer(args.tokenizer, args.model, model.config.vocab_size);
+  const int64_t vocab_size = model::read_config(std::filesystem::path(args.model) / "config.json").vocab_size;
+  const auto tokenizer = load_tokenizer(args.tokenizer, args.model, vocab_size);
   if (!tokenizer) {
     input_error(args.model, ": has no tokenizer.json; name the folder of one with --tokenizer DIR");
   }
+  const std::vector<Prompt> prompts = read_prompts(args, prompt_defaults(args, *tokenizer));
+  const model::Model model = load_model(args.model, train::Storage::kAuto, args.adapter);
   train::GenerateOptions options;
   options.max_tokens = args.max_tokens;
   options.temperature = args.temperature;

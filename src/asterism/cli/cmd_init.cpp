@@ -9,7 +9,7 @@
 #include "asterism/core/log.h"
 #include "asterism/data/tokenizer.h"
 #include "asterism/model/config.h"
-#include "asterism/model/initialize.h"
+#include "asterism/model/weights.h"
 
 namespace asterism::cli {
 namespace fs = std::filesystem;
@@ -33,6 +33,16 @@ int64_t num_parameters(const model::Config& config) {
   return total;
 }
 
+/// As released, experts FP4 stand beside dense matrices in FP8, and coded matrices beside norms in BF16.
+checkpoint::Storage storage_of(const std::string& word) {
+  const checkpoint::Form experts = checkpoint::form_of_word(word);
+  checkpoint::Storage storage = {.experts = experts, .dense = experts};
+  if (!experts.is_coded()) return storage;
+  storage.dense = checkpoint::Form::fp8();
+  storage.norms = at::kBFloat16;
+  return storage;
+}
+
 }  // namespace
 
 int run_init(const InitArgs& args) {
@@ -40,11 +50,10 @@ int run_init(const InitArgs& args) {
   if (!args.tokenizer.empty()) check_tokenizer(args.tokenizer, config);
   AtomicFolder folder(args.out);
   log_info("initialising ", num_parameters(config), " parameters with seed ", args.seed);
-  const at::ScalarType storage = args.storage == "bf16" ? at::kBFloat16 : at::kFloat;
-  const model::Weights weights = model::initialize_weights(config, args.seed, storage);
   const auto spelling = args.layout == "native" ? checkpoint::Spelling::kNative : checkpoint::Spelling::kSavePretrained;
   // Written into the staging folder, so that weights and tokenizer appear together.
-  checkpoint::write_checkpoint(folder.staging(), config, weights, {.spelling = spelling, .replace = true});
+  checkpoint::write_initial_checkpoint(folder.staging(), config, args.seed,
+                                       {.spelling = spelling, .storage = storage_of(args.storage), .replace = true});
   if (!args.tokenizer.empty()) copy_tokenizer(args.tokenizer, "", folder.staging());
   folder.publish();
   log_info("wrote ", args.out);

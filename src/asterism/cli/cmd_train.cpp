@@ -26,8 +26,8 @@ namespace {
 
 // Attaches fresh or stored LoRA pairs, or chooses the trained tensors of full fine-tuning.
 std::vector<train::Parameter> prepare_parameters(train::Recipe& recipe, model::Model& model) {
+  const train::TrainedParts parts{recipe.model.indexer == train::IndexerMode::kKl, recipe.model.mtp_weight > 0.0};
   if (!recipe.lora) {
-    const train::TrainedParts parts{recipe.model.indexer == train::IndexerMode::kKl, recipe.model.mtp_weight > 0.0};
     const auto parameters = train::full_parameters(model, parts);
     log_info("full fine-tuning: ", parameters.size(), " tensors, ", train::count_elements(parameters), " numbers");
     return parameters;
@@ -43,7 +43,7 @@ std::vector<train::Parameter> prepare_parameters(train::Recipe& recipe, model::M
   } else {
     paths = model::attach_lora(model.config, model.weights, recipe.lora->config, recipe.seed);
   }
-  const auto parameters = train::lora_parameters(model);
+  const auto parameters = train::lora_parameters(model, recipe.lora->config.modules_to_save, parts);
   log_info("LoRA on ", paths.size(), " matrices, ", train::count_elements(parameters), " trained numbers:");
   for (const std::string& line : summarise_paths(paths)) log_info("  ", line);
   return parameters;
@@ -114,11 +114,15 @@ int run_train(const TrainArgs& args) {
     input_error("model.mtp_weight: the checkpoint ", recipe.model.path, " has no MTP layer; set it to 0");
   }
   const auto tokenizer = load_tokenizer(recipe.model.tokenizer, recipe.model.path, model.config.vocab_size);
-  const data::RowOptions rows = row_options(recipe.data, tokenizer, model.config.vocab_size);
-  const auto train_data = load_data(recipe.data.train, recipe, rows, "train");
-  const auto eval_data = recipe.data.eval.empty() ? nullptr : load_data(recipe.data.eval, recipe, rows, "eval");
+  const data::RowOptions rows = row_options(recipe.data, tokenizer, model.config.vocab_size, recipe.model.path);
+  // A dry run leaves nothing behind.
+  const data::IndexPlace place = args.dry_run ? data::IndexPlace() : index_place(recipe, rows, tokenizer.get());
+  const auto train_data = load_data(recipe.data.train, recipe, rows, "train", place);
+  const auto eval_data =
+      recipe.data.eval.empty() ? nullptr : load_data(plain_sources(recipe.data.eval), recipe, rows, "eval", place);
   const auto parameters = prepare_parameters(recipe, model);
   say_what_is_frozen(recipe, model);
+  log_info(describe_weights(model));
   const int64_t steps = count_steps(recipe, *train_data);
   if (recipe.schedule.warmup_steps > steps) {
     input_error("schedule.warmup_steps: ", recipe.schedule.warmup_steps, " exceeds the ", steps, " steps of the run");
@@ -146,7 +150,10 @@ int run_train(const TrainArgs& args) {
   inputs.stop_requested = [&] { return signals.stop_requested(); };
   inputs.save_requested = [&] { return signals.take_save_request(); };
   // Only now: a recipe that does not fit the checkpoint found is refused and must not replace the one that made it.
-  inputs.on_start = [&] { folder.write_recipe(recipe_to_yaml(recipe)); };
+  inputs.on_start = [&] {
+    folder.write_recipe(recipe_to_yaml(recipe));
+    write_rejected_rows({train_data.get(), eval_data.get()}, folder.rejected_rows_file());
+  };
   if (recipe.lora) {
     inputs.write_adapter = [&](const fs::path& target, const model::Weights& weights) {
       checkpoint::write_adapter(target, model.config, weights, recipe.lora->config, recipe.model.path);

@@ -4,6 +4,12 @@
 
 namespace asterism::cli {
 
+namespace {
+
+constexpr const char* kTokenizerHelp = "tokenizer.json or its folder";
+
+}  // namespace
+
 Command init_command() {
   const auto args = std::make_shared<InitArgs>();
   return {
@@ -18,8 +24,8 @@ Command init_command() {
               {.name = "--seed", .target = &args->seed, .help = "Names the random numbers (0)"},
               {.name = "--storage",
                .target = &args->storage,
-               .help = "Type of the matrices (fp32)",
-               .choices = {"fp32", "bf16"}},
+               .help = "Type of the matrices; fp8 and fp4 as released: dense ones FP8, experts FP8 or FP4 (fp32)",
+               .choices = {"fp32", "bf16", "fp8", "fp4"}},
               {.name = "--layout",
                .target = &args->layout,
                .help = "Names of the tensors: Hugging Face's or DeepSeek's own (hf)",
@@ -27,6 +33,47 @@ Command init_command() {
               {.name = "--tokenizer", .target = &args->tokenizer, .help = "Folder whose tokenizer files are copied"},
           },
       .run = [args] { return run_init(*args); },
+  };
+}
+
+Command convert_command() {
+  const auto args = std::make_shared<ConvertArgs>();
+  return {
+      .name = "convert",
+      .summary = "Write a checkpoint in another layout or storage, in bounded memory; continues after an interruption",
+      .example = "build/asterism convert tests/golden/hf/odd_dims runs/odd_dims --to native --dense fp8 --experts fp8",
+      .options =
+          {
+              {.name = "SRC", .target = &args->source, .help = "Folder of a checkpoint", .required = true},
+              {.name = "DST", .target = &args->target, .help = "Folder to make", .required = true},
+              {.name = "--to",
+               .target = &args->to,
+               .help = "Names of the tensors: Hugging Face's modules (packed experts) or DeepSeek's own",
+               .required = true,
+               .choices = {"hf", "native"}},
+              {.name = "--experts",
+               .target = &args->experts,
+               .help = "Storage of the routed experts (as stored)",
+               .choices = {"fp4", "fp8", "bf16", "fp32"}},
+              {.name = "--dense",
+               .target = &args->dense,
+               .help =
+                   "Storage of the other matrices; fp8: those that the release stores so, the rest bf16 (as stored)",
+               .choices = {"fp8", "bf16", "fp32"}},
+              {.name = "--scales",
+               .target = &args->scales,
+               .help = "Scales of FP8 that is made: powers of two or full precision (e8m0)",
+               .choices = {"e8m0", "f32"}},
+              {.name = "--shard-size", .target = &args->shard_size, .help = "Largest file, such as 500MB (5GB)"},
+              {.name = "--workers",
+               .target = &args->workers,
+               .help = "Threads that read, convert and write (one more than cores)",
+               .at_least = 0,
+               .at_most = 256},
+              {.name = "--verify", .target = &args->verify, .help = "Read everything back and compare checksums"},
+              {.name = "--json", .target = &args->json, .help = "Print one JSON object"},
+          },
+      .run = [args] { return run_convert(*args); },
   };
 }
 
@@ -52,11 +99,49 @@ Command diff_command() {
   };
 }
 
+namespace {
+
+Command chat_inspect_command() {
+  const auto args = std::make_shared<ChatInspectArgs>();
+  return {
+      .name = "inspect",
+      .summary = "What is trained of a data set: a row with its trained tokens marked, totals, problems, warnings",
+      .example = "build/asterism chat inspect --tokenizer build/tokenizer recipes/quickstart/train.jsonl",
+      .options =
+          {
+              {.name = "FILE", .target = &args->files, .help = "Data files, folders or patterns", .required = true},
+              {.name = "--tokenizer", .target = &args->tokenizer, .help = kTokenizerHelp, .required = true},
+              {.name = "--row",
+               .target = &args->row,
+               .help = "Show this row, from 1 over all files, and no totals",
+               .at_least = 1},
+              {.name = "--tokens", .target = &args->tokens, .help = "Show the borders of tokens"},
+              {.name = "--plain", .target = &args->plain, .help = "Mark trained tokens by brackets, not by colour"},
+              {.name = "--json", .target = &args->json, .help = "Print one JSON value"},
+              {.name = "--variant",
+               .target = &args->variant,
+               .help = "Version of the encoding (v4-0731)",
+               .choices = {"v4-preview", "v4-0731"}},
+              {.name = "--history",
+               .target = &args->history,
+               .help = "Which assistant turns are trained (auto)",
+               .choices = {"auto", "all", "last_turn", "split"}},
+              {.name = "--thinking",
+               .target = &args->thinking,
+               .help = "Mode of all conversations (auto: the row's own)",
+               .choices = {"auto", "chat", "thinking"}},
+              {.name = "--workers", .target = &args->workers, .help = "Threads (one a core)", .at_least = 1},
+          },
+      .run = [args] { return run_chat_inspect(*args); },
+  };
+}
+
+}  // namespace
+
 Command chat_command() {
   const auto encode = std::make_shared<ChatEncodeArgs>();
   const auto tokens = std::make_shared<ChatTokensArgs>();
   const std::string file_help = "JSON Lines; - = stdin (-)";
-  const std::string tokenizer_help = "tokenizer.json or its folder";
   Command encode_command = {
       .name = "encode",
       .summary = "Chat rows to text, token ids and weights, an object per row",
@@ -64,11 +149,11 @@ Command chat_command() {
       .options =
           {
               {.name = "FILE", .target = &encode->file, .help = file_help},
-              {.name = "--tokenizer", .target = &encode->tokenizer, .help = tokenizer_help, .required = true},
+              {.name = "--tokenizer", .target = &encode->tokenizer, .help = kTokenizerHelp, .required = true},
               {.name = "--variant",
                .target = &encode->variant,
-               .help = "Version of the encoding (v4-0731)",
-               .choices = {"v4-preview", "v4-0731"}},
+               .help = "Version of the encoding (auto: as the files beside the tokenizer say)",
+               .choices = {"auto", "v4-preview", "v4-0731", "v4-flash-vision", "v4.1"}},
               {.name = "--history",
                .target = &encode->history,
                .help = "Which assistant turns are trained (auto)",
@@ -83,12 +168,12 @@ Command chat_command() {
       .options =
           {
               {.name = "FILE", .target = &tokens->file, .help = file_help},
-              {.name = "--tokenizer", .target = &tokens->tokenizer, .help = tokenizer_help, .required = true},
+              {.name = "--tokenizer", .target = &tokens->tokenizer, .help = kTokenizerHelp, .required = true},
           },
       .run = [tokens] { return run_chat_tokens(*tokens); },
   };
   Command chat = {.name = "chat", .summary = "Look at conversations as the model sees them"};
-  chat.children = {std::move(encode_command), std::move(tokens_command)};
+  chat.children = {std::move(encode_command), std::move(tokens_command), chat_inspect_command()};
   return chat;
 }
 

@@ -15,11 +15,25 @@ struct InitArgs {
   std::string config;  // config.json
   std::string out;     // new folder
   uint64_t seed = 0;
-  std::string storage = "fp32";  // fp32 | bf16: type of the matrices
-  std::string layout = "hf";     // hf | native: spelling of the names
-  std::string tokenizer{};       // folder whose tokenizer files are copied; none when empty
+  // fp32 | bf16: type of the matrices; fp8: those that the release stores as FP8, and the experts; fp4: the experts
+  std::string storage = "fp32";
+  std::string layout = "hf";  // hf | native: spelling of the names
+  std::string tokenizer{};    // folder whose tokenizer files are copied; none when empty
 };
 int run_init(const InitArgs& args);
+
+struct ConvertArgs {
+  std::string source;              // folder of a checkpoint
+  std::string target;              // new folder
+  std::string to;                  // hf | native
+  std::string experts{}, dense{};  // fp4 (experts only) | fp8 | bf16 | fp32; as stored when empty
+  std::string scales = "e8m0";     // e8m0 | f32, of FP8 that is made here
+  std::string shard_size = "5GB";
+  int64_t workers = 0;  // threads; 0: as many as keep the machine busy
+  bool verify = false;
+  bool json = false;
+};
+int run_convert(const ConvertArgs& args);
 
 struct TrainArgs {
   std::string recipe;
@@ -62,7 +76,7 @@ int run_diff(const DiffArgs& args);
 
 struct ChatEncodeArgs {
   std::string tokenizer;
-  std::string variant = "v4-0731";
+  std::string variant = "auto";
   std::string history = "auto";
   std::string file = "-";  // JSON Lines; - = stdin
 };
@@ -74,8 +88,23 @@ struct ChatTokensArgs {
 };
 int run_chat_tokens(const ChatTokensArgs& args);
 
+struct ChatInspectArgs {
+  std::string tokenizer;
+  std::vector<std::string> files;  // each a file, folder or pattern
+  int64_t row = 0;                 // show this one only, from 1; 0 = the first one and the totals
+  bool tokens = false;             // show token borders
+  bool plain = false;              // no colours
+  bool json = false;
+  std::string variant = "v4-0731";
+  std::string history = "auto";
+  std::string thinking = "auto";
+  int64_t workers = 0;  // threads; 0 = one a core
+};
+int run_chat_inspect(const ChatInspectArgs& args);
+
 /// The descriptions of the commands, ready for run_command_line.
 Command init_command();
+Command convert_command();
 Command train_command();
 Command eval_command();
 Command generate_command();

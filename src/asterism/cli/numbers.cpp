@@ -25,6 +25,22 @@ std::optional<double> parse_number(const std::string& item) {
   return value;
 }
 
+std::optional<uint64_t> parse_bytes(const std::string& item) {
+  constexpr std::pair<const char*, uint64_t> kUnits[] = {
+      {"KB", 1'000}, {"MB", 1'000'000}, {"GB", 1'000'000'000}, {"TB", 1'000'000'000'000}};
+  uint64_t unit = 1;
+  std::string digits = item;
+  for (const auto& [name, bytes] : kUnits) {
+    if (!item.ends_with(name)) continue;
+    unit = bytes;
+    digits.resize(digits.size() - 2);
+  }
+  const auto count = parse_whole<uint64_t>(digits);
+  uint64_t total = 0;
+  if (!count || __builtin_mul_overflow(*count, unit, &total)) return std::nullopt;
+  return total;
+}
+
 std::string number_text(double value) {
   std::array<char, 32> buffer;
   const auto [end, failure] = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value);

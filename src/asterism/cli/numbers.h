@@ -17,6 +17,9 @@ std::optional<T> parse_whole(const std::string& item);
 /// number too large or too small for a double.
 std::optional<double> parse_number(const std::string& item);
 
+/// Bytes: a whole number, alone or with KB, MB, GB or TB (powers of 1000) behind it.
+std::optional<uint64_t> parse_bytes(const std::string& item);
+
 /// The shortest text that reads as the same number, for YAML 1.1 readers too: these take 1e-04 for text, 1.0e-04 not.
 std::string number_text(double value);
 

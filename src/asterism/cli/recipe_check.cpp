@@ -15,6 +15,7 @@ class Checker {
   std::vector<std::string> run() {
     check_required();
     check_length();
+    check_storage();
     check_lora();
     check_evaluation();
     return std::move(problems_);
@@ -57,9 +58,18 @@ class Checker {
     }
   }
 
+  void check_storage() {
+    const train::Storage storage = recipe_.model.storage;
+    if (recipe_.lora || (storage != train::Storage::kFp8 && storage != train::Storage::kFp4)) return;
+    const char* name = storage == train::Storage::kFp8 ? "fp8" : "fp4";
+    add({"model.storage"}, "model.storage: ", name,
+        " is for weights that are not trained, and without the section lora ", "all are: they would be rounded to ",
+        name, " before they become fp32 masters; use auto, or add a section lora");
+  }
+
   void check_lora() {
     if (!recipe_.lora) return;
-    for (const char* path : {"lora.rank", "lora.alpha", "lora.rslora", "lora.targets"}) {
+    for (const std::string& path : keys_of_adapter()) {
       if (is_set("lora.from") && is_set(path)) {
         add({path}, path, " cannot be set together with lora.from (", origin_of_("lora.from"),
             "): it comes from the adapter; remove it");

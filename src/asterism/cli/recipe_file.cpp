@@ -121,10 +121,13 @@ std::string quoted(const std::string& item) {
 }
 
 std::string yaml_text(const RecipeKey& key, const RecipeValue& value) {
+  const auto written = [&](const std::string& item) { return key.is_text && !is_plain(item) ? quoted(item) : item; };
+  const auto written_in_map = [&](const std::string& name, const std::string& content) {
+    return name == "weight" ? content : written(content);
+  };
+  if (value.kind == RecipeValue::Kind::kNested) return "[" + nested_text(value, written_in_map) + "]";
   std::vector<std::string> items;
-  for (const std::string& item : value.items) {
-    items.push_back(key.is_text && !is_plain(item) ? quoted(item) : item);
-  }
+  for (const std::string& item : value.items) items.push_back(written(item));
   return value.kind == RecipeValue::Kind::kList ? "[" + joined(items, ", ") + "]" : items.front();
 }
 

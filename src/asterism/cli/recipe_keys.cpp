@@ -140,6 +140,55 @@ RecipeKey text_list(std::string path, std::string expected, Field<std::vector<st
   return key;
 }
 
+/// The source that an item of data.train names: a path, or a map of path and weight.
+std::optional<data::DataSource> source_of(const RecipeValue::Entry& entry) {
+  std::string path;
+  std::optional<double> weight;
+  for (const auto& [name, value] : entry) {
+    if ((name.empty() || name == "path") && path.empty() && !value.empty()) {
+      path = value;
+    } else if (name == "weight" && !weight) {
+      weight = parse_number(value);
+      if (!weight || !kPositive.contains(*weight)) return std::nullopt;
+    } else {
+      return std::nullopt;
+    }
+  }
+  return path.empty() ? std::nullopt : std::optional(data::DataSource{path, weight.value_or(1.0)});
+}
+
+/// Data files, perhaps with weights.
+RecipeKey mixture(std::string path, std::string expected, Field<std::vector<data::DataSource>> field) {
+  RecipeKey key{.path = std::move(path), .expected = std::move(expected), .is_text = true};
+  key.set = [field](const RecipeValue& value, Recipe& recipe) {
+    std::vector<RecipeValue::Entry> entries = value.entries;
+    if (value.kind == RecipeValue::Kind::kScalar || value.kind == RecipeValue::Kind::kList) {
+      for (const std::string& item : value.items) entries.push_back({{"path", item}});
+    }
+    std::vector<data::DataSource> sources;
+    for (const RecipeValue::Entry& entry : entries) {
+      auto source = source_of(entry);
+      if (!source) return false;
+      sources.push_back(std::move(*source));
+    }
+    if (sources.empty()) return false;
+    field(recipe) = std::move(sources);
+    return true;
+  };
+  key.get = [field](const Recipe& recipe) {
+    Recipe copy = recipe;
+    const std::vector<data::DataSource>& sources = field(copy);
+    RecipeValue plain = RecipeValue::list({}), weighted = RecipeValue::nested({});
+    for (const data::DataSource& source : sources) {
+      plain.items.push_back(source.path);
+      weighted.entries.push_back({{"path", source.path}, {"weight", number_text(source.weight)}});
+    }
+    const auto is_plain = [](const data::DataSource& source) { return source.weight == 1.0; };
+    return std::ranges::all_of(sources, is_plain) ? plain : weighted;
+  };
+  return key;
+}
+
 std::string words_of(const std::vector<std::string>& words) {
   std::string joined;
   for (const std::string& word : words) joined += (joined.empty() ? "" : " | ") + word;
@@ -233,7 +282,12 @@ std::vector<RecipeKey> run_and_model_keys() {
           "model.tokenizer", "the path of a folder or of a tokenizer.json",
           [](Recipe & r) -> auto& { return r.model.tokenizer; }),
       choice<Storage>(
-          "model.storage", {{"auto", Storage::kAuto}, {"fp32", Storage::kFp32}, {"bf16", Storage::kBf16}},
+          "model.storage",
+          {{"auto", Storage::kAuto},
+           {"fp32", Storage::kFp32},
+           {"bf16", Storage::kBf16},
+           {"fp8", Storage::kFp8},
+           {"fp4", Storage::kFp4}},
           [](Recipe & r) -> auto& { return r.model.storage; }),
       choice<Compute>(
           "model.compute", {{"auto", Compute::kAuto}, {"fp32", Compute::kFp32}, {"bf16", Compute::kBf16}},
@@ -247,14 +301,16 @@ std::vector<RecipeKey> run_and_model_keys() {
 }
 
 std::vector<RecipeKey> data_keys() {
-  const std::string files = "a file, folder or pattern, or a list of these (weights per file are not there yet)";
+  const std::string files = "a file, folder or pattern, or a list of these";
   return {
-      required(text_list(
-          "data.train", files, [](Recipe & r) -> auto& { return r.data.train; })),
+      required(mixture(
+          "data.train", files + " or of {path, weight} with a weight above 0",
+          [](Recipe & r) -> auto& { return r.data.train; })),
       text_list(
           "data.eval", files, [](Recipe & r) -> auto& { return r.data.eval; }),
       word(
-          "data.variant", {"auto", "v4-preview", "v4-0731"}, [](Recipe & r) -> auto& { return r.data.variant; }),
+          "data.variant", {"auto", "v4-preview", "v4-0731", "v4-flash-vision", "v4.1"},
+          [](Recipe & r) -> auto& { return r.data.variant; }),
       word(
           "data.thinking", {"auto", "chat", "thinking"}, [](Recipe & r) -> auto& { return r.data.thinking; }),
       word(
@@ -264,6 +320,11 @@ std::vector<RecipeKey> data_keys() {
           "data.drop_thinking", [](Recipe & r) -> auto& { return r.data.drop_thinking; }),
       word(
           "data.history", {"auto", "all", "last_turn", "split"}, [](Recipe & r) -> auto& { return r.data.history; }),
+      word(
+          "data.special_in_content", {"allow", "reject", "as_text"},
+          [](Recipe & r) -> auto& { return r.data.special_in_content; }),
+      truth(
+          "data.reject_unframeable", [](Recipe & r) -> auto& { return r.data.reject_unframeable; }),
       whole(
           "data.sequence_length", 2, [](Recipe & r) -> auto& { return r.data.sequence_length; }),
       truth(
@@ -272,8 +333,14 @@ std::vector<RecipeKey> data_keys() {
           "data.overlong", {"error", "drop", "truncate"}, [](Recipe & r) -> auto& { return r.data.overlong; }),
       word(
           "data.bad_rows", {"error", "skip"}, [](Recipe & r) -> auto& { return r.data.bad_rows; }),
+      word(
+          "data.without_targets", {"skip", "error"}, [](Recipe & r) -> auto& { return r.data.without_targets; }),
       truth(
           "data.shuffle", [](Recipe & r) -> auto& { return r.data.shuffle; }),
+      whole(
+          "data.shuffle_buffer", 1, [](Recipe & r) -> auto& { return r.data.shuffle_buffer; }),
+      whole(
+          "data.workers", 0, [](Recipe & r) -> auto& { return r.data.workers; }),
   };
 }
 
@@ -293,6 +360,9 @@ std::vector<RecipeKey> lora_and_train_keys() {
       text_list(
           "lora.targets", "a list of attention, shared_experts, experts, or names of modules with * for any text",
           [](Recipe & r) -> auto& { return lora(r).config.targets; }),
+      text_list(
+          "lora.modules_to_save", "a list of modules such as lm_head or mlp.gate",
+          [](Recipe & r) -> auto& { return lora(r).config.modules_to_save; }),
       whole(
           "train.steps", 1, [](Recipe & r) -> auto& { return r.train.steps; }),
       number(
@@ -364,13 +434,27 @@ std::string describe(const RecipeValue& value) {
     case RecipeValue::Kind::kMap:
       return "a map";
     case RecipeValue::Kind::kNested:
-      return "a list that holds lists or maps";
+      return value.entries.empty() ? "a list that holds lists or maps" : "[" + nested_text(value) + "]";
     case RecipeValue::Kind::kList:
       break;
   }
   std::string joined;
   for (const std::string& item : value.items) joined += (joined.empty() ? "" : ", ") + item;
   return "[" + joined + "]";
+}
+
+std::string nested_text(const RecipeValue& value, const QuoteItem& quote) {
+  std::string joined;
+  for (const RecipeValue::Entry& entry : value.entries) {
+    std::string item;
+    for (const auto& [name, content] : entry) {
+      const std::string shown = quote ? quote(name, content) : content;
+      item += (item.empty() ? "" : ", ") + (name.empty() ? shown : name + ": " + shown);
+    }
+    const bool is_map = entry.size() != 1 || !entry.front().first.empty();
+    joined += (joined.empty() ? "" : ", ") + (is_map ? "{" + item + "}" : item);
+  }
+  return joined;
 }
 
 std::string RecipeKey::section() const {
@@ -405,15 +489,21 @@ const std::vector<std::string>& recipe_sections() {
   return sections;
 }
 
+const std::vector<std::string>& keys_of_adapter() {
+  static const std::vector<std::string> keys = {"lora.rank", "lora.alpha", "lora.rslora", "lora.targets",
+                                                "lora.modules_to_save"};
+  return keys;
+}
+
 std::optional<RecipeValue> printed_value(const RecipeKey& key, const Recipe& recipe) {
-  const bool from_adapter =
-      key.path == "lora.rank" || key.path == "lora.alpha" || key.path == "lora.rslora" || key.path == "lora.targets";
+  const bool from_adapter = std::ranges::find(keys_of_adapter(), key.path) != keys_of_adapter().end();
   if (key.section() == "lora" && !recipe.lora) return std::nullopt;
   if (from_adapter && !recipe.lora->from.empty()) return std::nullopt;
   if (key.path == "train.steps" && recipe.train.steps == 0) return std::nullopt;
   if (key.path == "train.epochs" && recipe.train.epochs == 0.0) return std::nullopt;
   RecipeValue value = key.get(recipe);
-  const bool empty = value.items.empty() || (value.items.size() == 1 && value.items.front().empty());
+  const bool empty =
+      value.entries.empty() && (value.items.empty() || (value.items.size() == 1 && value.items.front().empty()));
   return empty ? std::nullopt : std::optional(std::move(value));
 }
 

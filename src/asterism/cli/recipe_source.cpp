@@ -15,6 +15,24 @@ bool is_section(const std::string& name) {
   return std::ranges::find(recipe_sections(), name) != recipe_sections().end();
 }
 
+/// A list whose items are not all plain text.
+RecipeValue nested_value(const YAML::Node& node) {
+  RecipeValue value = RecipeValue::nested({});
+  for (const YAML::Node& item : node) {
+    RecipeValue::Entry& entry = value.entries.emplace_back();
+    if (item.IsScalar()) {
+      entry.emplace_back("", item.Scalar());
+      continue;
+    }
+    if (!item.IsMap()) return RecipeValue::nested({});
+    for (const auto& pair : item) {
+      if (!pair.first.IsScalar() || !pair.second.IsScalar()) return RecipeValue::nested({});
+      entry.emplace_back(pair.first.Scalar(), pair.second.Scalar());
+    }
+  }
+  return value;
+}
+
 RecipeValue value_of(const YAML::Node& node) {
   RecipeValue value;
   switch (node.Type()) {
@@ -28,11 +46,10 @@ RecipeValue value_of(const YAML::Node& node) {
     default:
       return value;
   }
+  const auto is_scalar = [](const YAML::Node& item) { return item.IsScalar(); };
+  if (!std::all_of(node.begin(), node.end(), is_scalar)) return nested_value(node);
   value.kind = RecipeValue::Kind::kList;
-  for (const YAML::Node& item : node) {
-    if (!item.IsScalar()) return {RecipeValue::Kind::kNested, {}};
-    value.items.push_back(item.Scalar());
-  }
+  for (const YAML::Node& item : node) value.items.push_back(item.Scalar());
   return value;
 }
 

@@ -4,6 +4,17 @@
 
 namespace asterism::cli {
 
+namespace {
+
+nlohmann::ordered_json entry_value(const RecipeValue::Entry& entry) {
+  if (entry.size() == 1 && entry.front().first.empty()) return entry.front().second;
+  nlohmann::ordered_json value = nlohmann::ordered_json::object();
+  for (const auto& [name, content] : entry) value[name] = content;
+  return value;
+}
+
+}  // namespace
+
 nlohmann::ordered_json recipe_values(const train::Recipe& recipe) {
   // What comes from an adapter is not printed, but it is part of the run.
   train::Recipe own = recipe;
@@ -17,6 +28,7 @@ nlohmann::ordered_json recipe_values(const train::Recipe& recipe) {
       values[key.path] = value->items.front();
     } else {
       values[key.path] = value->items;
+      for (const auto& entry : value->entries) values[key.path].push_back(entry_value(entry));
     }
   }
   return values;

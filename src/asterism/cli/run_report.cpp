@@ -26,10 +26,9 @@ nlohmann::ordered_json make_run_report(const train::Recipe& recipe, const model:
                                        const std::vector<train::Parameter>& parameters, const train::LoopInputs& inputs,
                                        const train::LoopSummary& summary) {
   int64_t total = 0;
-  model::Weights handles = model.weights;
-  model::for_each_tensor(model.config, handles, [&](const model::TensorSpec& spec, at::Tensor& tensor) {
-    if (spec.role != model::TensorRole::kTable) total += tensor.numel();
-  });
+  for (const model::TensorSpec& spec : model::tensor_specs(model.config)) {
+    if (spec.role != model::TensorRole::kTable) total += c10::multiply_integers(spec.shape);
+  }
   nlohmann::ordered_json report;
   report["asterism"] = kVersion;
   report["libtorch"] = TORCH_VERSION;
@@ -42,6 +41,7 @@ nlohmann::ordered_json make_run_report(const train::Recipe& recipe, const model:
   report["mode"] = recipe.lora ? "lora" : "full";
   report["parameters_total"] = total;
   report["parameters_trained"] = train::count_elements(parameters);
+  report["weight_bytes"] = model::bytes_by_storage(model.config, model.weights);
   report["first_step"] = summary.first_step;
   report["last_step"] = summary.last_step;
   report["steps"] = inputs.steps;
@@ -58,6 +58,14 @@ nlohmann::ordered_json make_run_report(const train::Recipe& recipe, const model:
   if (summary.eval_loss_before) report["eval_loss_before"] = *summary.eval_loss_before;
   if (summary.eval_loss_after) report["eval_loss_after"] = *summary.eval_loss_after;
   return report;
+}
+
+std::string describe_weights(const model::Model& model) {
+  std::string line;
+  for (const auto& [storage, bytes] : model::bytes_by_storage(model.config, model.weights)) {
+    line += text(line.empty() ? "weights in memory: " : ", ", storage, " ", bytes, " bytes");
+  }
+  return line;
 }
 
 std::vector<std::string> describe_run(const train::Recipe& recipe, const train::RunFolder& folder,

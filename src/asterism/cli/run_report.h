@@ -14,7 +14,10 @@ nlohmann::ordered_json make_run_report(const train::Recipe& recipe, const model:
                                        const std::vector<train::Parameter>& parameters, const train::LoopInputs& inputs,
                                        const train::LoopSummary& summary);
 
-/// The same in a few lines for the console.
+/// Memory of the weights by how they are kept, in one line.
+std::string describe_weights(const model::Model& model);
+
+/// A run in a few lines for the console.
 std::vector<std::string> describe_run(const train::Recipe& recipe, const train::RunFolder& folder,
                                       const train::LoopSummary& summary);
 

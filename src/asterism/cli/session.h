@@ -27,12 +27,29 @@ std::shared_ptr<const data::Tokenizer> load_tokenizer(const std::string& path, c
 /// a new checkpoint can be used alone. Nothing when there is none. RunError when a file cannot be copied.
 void copy_tokenizer(const std::string& path, const std::string& model_folder, const std::filesystem::path& target);
 
+/// The version of the chat encoding of that name; for "auto" the one that the checkpoint in `folder` was made with
+/// (data/variant_detection.h), which is logged. `tokenizer` may be nullptr.
+data::ChatVariant variant_named(const std::string& name, const std::filesystem::path& folder,
+                                const data::Tokenizer* tokenizer);
+
 /// How rows become samples, by the recipe's data section.
 data::RowOptions row_options(const train::DataSection& section, std::shared_ptr<const data::Tokenizer> tokenizer,
-                             int64_t vocab_size);
+                             int64_t vocab_size, const std::filesystem::path& model_folder);
 
-/// Reads a data set and reports what was read, skipped and lost.
-std::unique_ptr<data::DataSet> load_data(const std::vector<std::string>& sources, const train::Recipe& recipe,
-                                         const data::RowOptions& options, const char* what);
+/// The place where indices of the recipe's data are kept, <output>/.cache, with all that decides what they hold.
+data::IndexPlace index_place(const train::Recipe& recipe, const data::RowOptions& options,
+                             const data::Tokenizer* tokenizer);
+
+/// Prepares a data set (data/index_cache.h) and reports what was read, skipped and lost. Without `place` nothing is
+/// written.
+std::unique_ptr<data::DataSet> load_data(const std::vector<data::DataSource>& sources, const train::Recipe& recipe,
+                                         const data::RowOptions& options, const char* what,
+                                         const data::IndexPlace& place = {});
+
+/// Each path with weight 1.
+std::vector<data::DataSource> plain_sources(const std::vector<std::string>& paths);
+
+/// Puts the rejected rows of all data sets into `target`, or removes it when there are none.
+void write_rejected_rows(const std::vector<const data::DataSet*>& sets, const std::filesystem::path& target);
 
 }  // namespace asterism::cli

@@ -10,22 +10,11 @@ namespace {
 
 constexpr int64_t kSlice = int64_t{1} << 20;  // elements
 
-struct Sums {
-  double ab = 0.0, aa = 0.0, bb = 0.0;
-
-  double cosine() const {
-    if (aa == 0.0 && bb == 0.0) return 1.0;
-    if (aa == 0.0 || bb == 0.0) return 0.0;
-    return ab / (std::sqrt(aa) * std::sqrt(bb));
-  }
-};
-
 bool is_integer(const at::Tensor& tensor) {
   return at::isIntegralType(tensor.scalar_type(), /*includeBool=*/true);
 }
 
-void compare_slice(const at::Tensor& a, const at::Tensor& b, const Tolerance& tolerance, TensorDifference& difference,
-                   Sums& sums) {
+void compare_slice(const at::Tensor& a, const at::Tensor& b, const Tolerance& tolerance, TensorDifference& difference) {
   const at::Tensor x = a.to(at::kDouble), y = b.to(at::kDouble);
   // Exact for integers beyond 2^53 too.
   const at::Tensor same = is_integer(a) && is_integer(b) ? a.to(at::kLong).eq(b.to(at::kLong))
@@ -40,23 +29,38 @@ void compare_slice(const at::Tensor& a, const at::Tensor& b, const Tolerance& to
   difference.max_absolute = std::max(difference.max_absolute, distance.max().item<double>());
   const at::Tensor relative = at::where(same, zero, at::where(finite, distance / at::max(x.abs(), y.abs()), infinity));
   difference.max_relative = std::max(difference.max_relative, relative.max().item<double>());
-  sums.ab += x.dot(y).item<double>();
-  sums.aa += x.dot(x).item<double>();
-  sums.bb += y.dot(y).item<double>();
+  difference.ab += x.dot(y).item<double>();
+  difference.aa += x.dot(x).item<double>();
+  difference.bb += y.dot(y).item<double>();
 }
 
 }  // namespace
+
+double TensorDifference::cosine() const {
+  if (aa == 0.0 && bb == 0.0) return 1.0;
+  if (aa == 0.0 || bb == 0.0) return 0.0;
+  return ab / (std::sqrt(aa) * std::sqrt(bb));
+}
+
+TensorDifference& TensorDifference::operator+=(const TensorDifference& next) {
+  elements += next.elements;
+  differing += next.differing;
+  max_absolute = std::max(max_absolute, next.max_absolute);
+  max_relative = std::max(max_relative, next.max_relative);
+  ab += next.ab;
+  aa += next.aa;
+  bb += next.bb;
+  return *this;
+}
 
 TensorDifference compare_tensors(const at::Tensor& a, const at::Tensor& b, const Tolerance& tolerance) {
   TORCH_CHECK(a.numel() == b.numel(), "[compare_tensors] sizes must agree, got ", a.sizes(), " and ", b.sizes());
   const at::Tensor x = a.view({-1}), y = b.view({-1});
   TensorDifference difference{.elements = a.numel()};
-  Sums sums;
   for (int64_t begin = 0; begin < a.numel(); begin += kSlice) {
     const int64_t count = std::min(kSlice, a.numel() - begin);
-    compare_slice(x.narrow(0, begin, count), y.narrow(0, begin, count), tolerance, difference, sums);
+    compare_slice(x.narrow(0, begin, count), y.narrow(0, begin, count), tolerance, difference);
   }
-  difference.cosine = sums.cosine();
   return difference;
 }
 

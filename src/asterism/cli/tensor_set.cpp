@@ -1,10 +1,15 @@
 #include "asterism/cli/tensor_set.h"
 
+#include <algorithm>
+#include <cstring>
 #include <memory>
 #include <set>
 
-#include "asterism/checkpoint/safetensors.h"
+#include "asterism/checkpoint/problem_list.h"
+#include "asterism/checkpoint/recoding.h"
 #include "asterism/checkpoint/shards.h"
+#include "asterism/checkpoint/stored_bytes.h"
+#include "asterism/checkpoint/stored_tensor.h"
 #include "asterism/core/error.h"
 
 namespace asterism::cli {
@@ -34,31 +39,51 @@ std::string packed_of(const std::string& name) {
   return checkpoint::is_packed_experts(packed) ? packed : "";
 }
 
-/// `File` is a SafetensorsFile or a Source; the tensors share it.
-template <typename File>
-void add_tensor(TensorSet& set, const std::shared_ptr<const File>& file, const checkpoint::TensorInfo& info,
-                at::Tensor (File::*load)(const std::string&) const, const fs::path& path) {
-  const std::string name = set_name(info.name);
-  const auto loader = [file, load, stored = info.name] { return ((*file).*load)(stored); };
-  const bool is_new = set.emplace(name, LazyTensor{info.shape, info.dtype, loader}).second;
-  if (!is_new) input_error(path.string(), ": holds ", name, " twice, once as ", info.name, "; remove one");
-}
+/// An opened checkpoint, shared by its tensors.
+struct Opened {
+  checkpoint::Source source;
+  checkpoint::StoredBytes bytes;
 
-TensorSet tensors_of_file(const fs::path& path) {
-  const auto file = std::make_shared<const checkpoint::SafetensorsFile>(checkpoint::SafetensorsFile::open(path));
-  TensorSet set;
-  for (const checkpoint::TensorInfo& info : file->tensors()) {
-    add_tensor(set, file, info, &checkpoint::SafetensorsFile::view, path);
+  explicit Opened(checkpoint::Source from) : source(std::move(from)), bytes(source) {}
+};
+
+at::Tensor read_rows(const Opened& opened, const checkpoint::StoredTensor& tensor, const LazyTensor& lazy,
+                     int64_t first, int64_t count) {
+  const int64_t matrix = first / lazy.matrix_rows, columns = lazy.columns();
+  const checkpoint::Chunk chunk{.row = first % lazy.matrix_rows, .rows = count, .columns = columns};
+  const auto place = opened.bytes.place(tensor, matrix, lazy.matrix_rows, columns);
+  std::vector<std::byte> data, scale;
+  place.read(chunk, data, scale);
+  if (!tensor.form.is_coded()) {
+    at::Tensor values = at::empty({count, columns}, tensor.form.dtype);
+    if (values.nbytes() > 0) std::memcpy(values.mutable_data_ptr(), data.data(), values.nbytes());
+    return values;
   }
-  return set;
+  at::Tensor values = at::empty({count, columns}, at::kFloat);
+  checkpoint::Recoder::decode(tensor.form, {data.data(), scale.data()}, count, columns,
+                              values.mutable_data_ptr<float>());
+  return values;
 }
 
-TensorSet tensors_of_folder(const fs::path& folder) {
-  const std::string stem = fs::exists(folder / "adapter_model.safetensors") ? "adapter_model" : "model";
-  const auto source = std::make_shared<const checkpoint::Source>(checkpoint::Source::open(folder, stem));
+int64_t matrices_of(const std::string& name) {
+  return checkpoint::is_packed_experts(name) ? static_cast<int64_t>(checkpoint::packed_matrices(name).size()) : 1;
+}
+
+TensorSet tensors_of(checkpoint::Source source, const fs::path& path) {
+  const auto opened = std::make_shared<const Opened>(std::move(source));
+  checkpoint::ProblemList problems;
+  const auto stored = checkpoint::stored_tensors(opened->source, problems);
+  problems.throw_if_any(path.string(), "the checkpoint is damaged or incomplete");
   TensorSet set;
-  for (const std::string& name : source->names()) {
-    add_tensor(set, source, source->info(name), &checkpoint::Source::tensor, folder);
+  for (const checkpoint::StoredTensor& tensor : stored) {
+    const std::string name = set_name(tensor.name);
+    LazyTensor lazy{.shape = tensor.shape, .form = tensor.form.text()};
+    lazy.matrix_rows = tensor.is_packed() ? tensor.shape[1] / matrices_of(name) : std::max<int64_t>(lazy.num_rows(), 1);
+    lazy.rows = [opened, tensor, shape = lazy](int64_t first, int64_t count) {
+      return read_rows(*opened, tensor, shape, first, count);
+    };
+    const bool is_new = set.emplace(name, std::move(lazy)).second;
+    if (!is_new) input_error(path.string(), ": holds ", name, " twice, once as ", tensor.name, "; remove one");
   }
   return set;
 }
@@ -68,14 +93,16 @@ void split_packed(TensorSet& set, const std::string& packed) {
   if (found == set.end() || found->second.shape.size() != 3) return;
   const LazyTensor whole = found->second;
   set.erase(found);
-  const bool is_down = packed.ends_with("down_proj");
-  const std::vector<Matrix> matrices = is_down ? std::vector{Matrix::kDown} : std::vector{Matrix::kGate, Matrix::kUp};
-  const int64_t rows = whole.shape[1] / static_cast<int64_t>(matrices.size());
+  const auto matrices = checkpoint::packed_matrices(packed);
+  const int64_t rows = whole.matrix_rows;
+  int64_t matrix_number = 0;
   for (int64_t expert = 0; expert < whole.shape[0]; ++expert) {
-    for (size_t m = 0; m < matrices.size(); ++m) {
-      const int64_t first = static_cast<int64_t>(m) * rows;
-      const auto load = [whole, expert, first, rows] { return whole.load().select(0, expert).narrow(0, first, rows); };
-      set.emplace(part_name(packed, expert, matrices[m]), LazyTensor{{rows, whole.shape[2]}, whole.dtype, load});
+    for (const Matrix matrix : matrices) {
+      const int64_t before = matrix_number++ * rows;
+      LazyTensor part{{rows, whole.shape[2]}, whole.form, rows, [whole, before](int64_t first, int64_t count) {
+                        return whole.rows(before + first, count);
+                      }};
+      set.emplace(part_name(packed, expert, matrix), std::move(part));
     }
   }
 }
@@ -91,9 +118,17 @@ void split_like(TensorSet& set, const TensorSet& other) {
 
 }  // namespace
 
+int64_t LazyTensor::num_rows() const {
+  int64_t rows = 1;
+  for (size_t i = 0; i + 1 < shape.size(); ++i) rows *= shape[i];
+  return rows;
+}
+
 TensorSet open_tensors(const fs::path& path) {
   if (!fs::exists(path)) input_error(path.string(), ": does not exist");
-  return fs::is_directory(path) ? tensors_of_folder(path) : tensors_of_file(path);
+  if (!fs::is_directory(path)) return tensors_of(checkpoint::Source::of_file(path), path);
+  const std::string stem = fs::exists(path / "adapter_model.safetensors") ? "adapter_model" : "model";
+  return tensors_of(checkpoint::Source::open(path, stem), path);
 }
 
 void align_experts(TensorSet& a, TensorSet& b) {

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <random>
@@ -60,6 +61,18 @@ MappedFile::~MappedFile() {
   if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
+void MappedFile::release(const void* begin, uint64_t bytes) const {
+  const auto* first = static_cast<const std::byte*>(begin);
+  if (data_ == nullptr || first < data_ || first + bytes > data_ + size_) return;
+  // A fault maps the cached pages of the whole window around it, so windows are given back: what is still needed of the
+  // neighbours is mapped again.
+  constexpr uint64_t kWindow = 1 << 16;
+  const auto address = reinterpret_cast<uint64_t>(data_), at = reinterpret_cast<uint64_t>(first);
+  const uint64_t low = std::max(address, at / kWindow * kWindow);
+  const uint64_t high = std::min(address + size_, (at + bytes + kWindow - 1) / kWindow * kWindow);
+  ::madvise(reinterpret_cast<void*>(low), high - low, MADV_DONTNEED);
+}
+
 FileWriter::FileWriter(const fs::path& path, Mode mode) : path_(path) {
   const int start = mode == Mode::kReplace ? O_TRUNC : O_APPEND;
   descriptor_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | start, 0644);
@@ -90,6 +103,14 @@ void FileWriter::close() {
   const int descriptor = descriptor_;
   descriptor_ = -1;
   if (::close(descriptor) != 0) run_error(path_.string(), ": cannot close: ", reason());
+}
+
+FileStamp file_stamp(const fs::path& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) input_error(path.string(), ": cannot read its size: ", reason());
+  if (!S_ISREG(info.st_mode)) input_error(path.string(), ": not a regular file");
+  const int64_t seconds = info.st_mtim.tv_sec;
+  return {static_cast<uint64_t>(info.st_size), seconds * 1'000'000'000 + info.st_mtim.tv_nsec};
 }
 
 std::string read_text(const fs::path& path) {

@@ -21,6 +21,9 @@ class MappedFile {
   const std::byte* data() const { return data_; }
   uint64_t size() const { return size_; }
   const std::filesystem::path& path() const { return path_; }
+  /// Gives the pages of these bytes back to the system: they no longer count as memory of this process, and are read
+  /// again when touched. Bytes outside of the mapping are left alone.
+  void release(const void* begin, uint64_t bytes) const;
   std::string_view text() const { return {reinterpret_cast<const char*>(data_), static_cast<size_t>(size_)}; }
 
  private:
@@ -49,6 +52,16 @@ class FileWriter {
   std::filesystem::path path_;
   int descriptor_ = -1;
 };
+
+/// What tells that a file was changed: its size and the time of its last change.
+struct FileStamp {
+  uint64_t bytes = 0;
+  int64_t modified_ns = 0;  // since 1970
+  bool operator==(const FileStamp&) const = default;
+};
+
+/// InputError when the file cannot be found or is not a regular file.
+FileStamp file_stamp(const std::filesystem::path& path);
 
 /// Whole file as text. InputError when it cannot be read.
 std::string read_text(const std::filesystem::path& path);

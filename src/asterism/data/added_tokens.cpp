@@ -2,17 +2,12 @@
 
 #include <algorithm>
 
+#include "asterism/data/unicode_class.h"
 #include "asterism/data/utf8.h"
 
 namespace asterism::data {
 
 namespace {
-
-// Unicode White_Space.
-bool is_white_space(char32_t c) {
-  return (c >= 0x9 && c <= 0xD) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) ||
-         c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
-}
 
 // The character that ends at `end` > begin.
 Utf8Sequence read_utf8_before(std::string_view text, size_t end) {
@@ -125,12 +120,13 @@ std::vector<Stretch> AddedTokens::split(std::string_view text, std::span<const B
 void AddedTokens::scan(const Trie& trie, std::string_view text, ByteRange part, std::span<const ByteRange> as_text,
                        std::vector<Stretch>& out) const {
   size_t pending = part.begin;  // start of the text not yet written to `out`
+  size_t free = part.begin;     // end of the last range of `as_text`
   size_t at = part.begin;
   while (at < part.end) {
     while (!as_text.empty() && as_text.front().end <= at) as_text = as_text.subspan(1);
     const size_t limit = as_text.empty() ? part.end : std::min(part.end, std::max(at, as_text.front().begin));
     if (at == limit) {
-      at = std::min(part.end, as_text.front().end);
+      at = free = std::min(part.end, as_text.front().end);
       continue;
     }
     const uint32_t found = trie.may_start(text[at]) ? trie.longest(text, at, limit) : kNoToken;
@@ -140,10 +136,12 @@ void AddedTokens::scan(const Trie& trie, std::string_view text, ByteRange part, 
     }
     const AddedToken& token = tokens_[found];
     ByteRange match{at, at + token.content.size()};
-    at = match.end;
+    at = match.end;  // not after the white space that it takes along: that may begin the next token
     if (token.single_word && !stands_alone(text, match, part)) continue;
-    if (token.lstrip) match.begin = start_of_white_space_before(text, match.begin, pending);
-    if (token.rstrip) match.end = at = end_of_white_space_after(text, match.end, part.end);
+    if (token.lstrip) match.begin = start_of_white_space_before(text, match.begin, std::max(pending, free));
+    if (token.rstrip) match.end = end_of_white_space_after(text, std::max(pending, match.end), limit);
+    match.begin = std::max(match.begin, pending);
+    if (match.end <= match.begin) continue;  // all of it was taken along by the token before
     if (pending < match.begin) out.push_back({{pending, match.begin}, nullptr});
     out.push_back({match, &token});
     pending = match.end;

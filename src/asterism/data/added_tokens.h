@@ -40,8 +40,10 @@ class AddedTokens {
 
   /// Cuts valid UTF-8 into stretches, in order and without gaps. Two passes from left to right, longest match first:
   /// tokens that are not `normalized`, then the others in each text stretch, whose ends count as ends of the text. A
-  /// match that `single_word` rejects is passed over as a whole. No token that touches a range of `as_text` (ascending,
-  /// disjoint) is seen; the text there joins the text beside it. Time O(text length * longest content).
+  /// match that `single_word` rejects is passed over as a whole. White space that two tokens claim belongs to the
+  /// first, and what is left of the second is still that token. No token that touches a range of `as_text` (ascending,
+  /// disjoint) is seen, and none takes white space from it along; the text there joins the text beside it.
+  /// Time O(text length * longest content).
   std::vector<Stretch> split(std::string_view text, std::span<const ByteRange> as_text) const;
 
   std::span<const AddedToken> tokens() const { return tokens_; }

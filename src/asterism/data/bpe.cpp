@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <bit>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "asterism/core/error.h"
 #include "asterism/core/rng.h"
 #include "asterism/data/byte_alphabet.h"
 
@@ -14,8 +14,12 @@ namespace asterism::data {
 namespace {
 
 constexpr uint32_t kNone = ~uint32_t{0};
-constexpr uint32_t kGone = ~uint32_t{0};
-constexpr int64_t kMaxId = (1 << 24) - 1;  // far above any vocabulary; keeps a bad id from reserving gigabytes
+constexpr int64_t kMaxId = MergeTable::kMaxToken;
+// Up to here the lowest rank is looked for one by one, which needs no queue and no links.
+constexpr size_t kFewBytes = 48;
+constexpr size_t kBlock = 16;
+constexpr int kPlaceBits = 6;  // kFewBytes <= 2^6
+constexpr int32_t kNoOrder = int32_t{MergeTable::kNoRank} << kPlaceBits;
 
 // C0, C1 and F5 to FF occur in no UTF-8 text, so a vocabulary may lack them.
 bool occurs_in_utf8(int byte) {
@@ -24,6 +28,15 @@ bool occurs_in_utf8(int byte) {
 
 uint32_t hash_of(std::string_view token_text) {
   return static_cast<uint32_t>(std::hash<std::string_view>{}(token_text));
+}
+
+// Whole blocks of fixed length, which a compiler turns into vector instructions.
+int32_t lowest_order(const int32_t* orders, size_t blocks) {
+  int32_t lowest = kNoOrder;
+  for (size_t block = 0; block < blocks; ++block) {
+    for (size_t i = 0; i < kBlock; ++i) lowest = std::min(lowest, orders[block * kBlock + i]);
+  }
+  return lowest;
 }
 
 void check_options(const JsonPart& model) {
@@ -36,69 +49,52 @@ void check_options(const JsonPart& model) {
     const auto affix = model.find(name);
     if (affix && !affix->as_string().empty()) model.fail(name, " is set; only null or \"\" is supported");
   }
-  for (const char* name : {"byte_fallback", "ignore_merges"}) {
-    if (model.flag(name, false)) model.fail(name, " is true; only false is supported");
-  }
-}
-
-struct MergeParts {
-  std::string_view left, right;
-};
-
-MergeParts parts_of(const JsonPart& merges, size_t rank) {
-  const nlohmann::json& entry = merges.value()[rank];
-  if (entry.is_array() && entry.size() == 2 && entry[0].is_string() && entry[1].is_string()) {
-    return {entry[0].get_ref<const std::string&>(), entry[1].get_ref<const std::string&>()};
-  }
-  if (entry.is_string()) {
-    const std::string_view both = entry.get_ref<const std::string&>();
-    const size_t space = both.find(' ');
-    if (space != std::string_view::npos && both.find(' ', space + 1) == std::string_view::npos) {
-      return {both.substr(0, space), both.substr(space + 1)};
-    }
-  }
-  merges.element(rank).fail("expected \"left right\" or [\"left\", \"right\"], found ", entry.dump());
+  if (model.flag("byte_fallback", false)) model.fail("byte_fallback is true; only false is supported");
 }
 
 }  // namespace
 
-Bpe::Bpe(const JsonPart& model) {
+Bpe::Bpe(const JsonPart& model, BpeTables tables) : ranks_(tables.merges.size()) {
   check_options(model);
   const JsonPart vocab = model.at("vocab");
-  read_vocabulary(vocab);
+  read_vocabulary(vocab, std::move(tables.vocab));
   find_byte_tokens(vocab);
-  read_merges(model.at("merges"));
+  read_merges(model.at("merges"), tables.merges);
+  if (model.flag("ignore_merges", false)) index_whole_pieces();
 }
 
-void Bpe::read_vocabulary(const JsonPart& vocab) {
+void Bpe::read_vocabulary(const JsonPart& vocab, std::vector<BpeTables::Entry> entries) {
   if (!vocab.value().is_object()) vocab.fail("expected an object of token -> id, found ", vocab.value().type_name());
-  if (vocab.value().empty()) vocab.fail("is empty");
+  if (entries.empty()) vocab.fail("is empty");
   int64_t largest = 0;
-  for (const auto& [token, id] : vocab.value().items()) {
-    const int64_t number = id.is_number_integer() ? id.get<int64_t>() : -1;
-    if (number < 0 || number > kMaxId)
-      vocab.fail("token \"", token, "\" has id ", id.dump(), "; expected an integer from 0 to ", kMaxId);
-    if (token.empty()) vocab.fail("the empty text has id ", id.dump(), "; a token needs at least one character");
-    largest = std::max(largest, number);
+  for (const auto& [token, id] : entries) {
+    if (id < 0 || id > kMaxId)
+      vocab.fail("token \"", token, "\" has id ", id, "; expected an integer from 0 to ", kMaxId);
+    if (token.empty()) vocab.fail("the empty text has id ", id, "; a token needs at least one character");
+    largest = std::max(largest, id);
   }
 
   texts_.resize(largest + 1);
   bytes_.resize(largest + 1);
-  for (const auto& [token, value] : vocab.value().items()) {
-    const auto id = value.get<uint32_t>();
+  lengths_.resize(largest + 1);
+  for (auto& [token, id] : entries) {
     if (!texts_[id].empty()) vocab.fail("id ", id, " belongs to both \"", texts_[id], "\" and \"", token, "\"");
-    texts_[id] = token;
     bytes_[id] = bytes_of_characters(token).value_or(token);  // reserved tokens may be spelled in other characters
+    lengths_[id] = static_cast<uint32_t>(bytes_[id].size());
+    texts_[id] = std::move(token);
   }
-  build_index();
+  build_index(vocab);
 }
 
-void Bpe::build_index() {
+void Bpe::build_index(const JsonPart& vocab) {
   index_.resize(std::bit_ceil(2 * texts_.size() + 1));
   for (uint32_t id = 0; id < texts_.size(); ++id) {
     if (texts_[id].empty()) continue;
     const uint32_t hash = hash_of(texts_[id]);
-    index_[index_slot(hash, texts_[id])] = {hash, id};
+    IndexSlot& slot = index_[index_slot(hash, texts_[id])];
+    if (slot.id != kNoId) vocab.fail("token \"", texts_[id], "\" has two ids, ", slot.id, " and ", id);
+    slot = {hash, id};
+    content_hash_ = mix_bits(content_hash_ ^ id ^ uint64_t{hash} << 32);
   }
 }
 
@@ -126,90 +122,143 @@ void Bpe::find_byte_tokens(const JsonPart& vocab) {
   }
 }
 
-void Bpe::read_merges(const JsonPart& merges) {
-  const size_t count = merges.array_size();
-  merges_.resize(std::bit_ceil(2 * count + 1));
+void Bpe::read_merges(const JsonPart& merges, const std::vector<BpeTables::Merge>& entries) {
+  if (!merges.value().is_array()) merges.fail("expected an array, found ", merges.value().type_name());
+  const auto fail = [&](size_t rank, const auto&... parts) { input_error(merges.place(), "[", rank, "]: ", parts...); };
+  if (entries.size() >= MergeTable::kNoRank) merges.fail("has ", entries.size(), " merges; more than can be held");
   std::string joined;
-  for (size_t rank = 0; rank < count; ++rank) {
-    const auto [left, right] = parts_of(merges, rank);
+  for (size_t rank = 0; rank < entries.size(); ++rank) {
+    const auto& [left, right] = entries[rank];
     joined.assign(left).append(right);
     const auto id_of = [&](std::string_view token) {
       const uint32_t id = find_token(token);
-      if (id == kNoId) merges.element(rank).fail("\"", token, "\" is not in the vocabulary");
+      if (id == kNoId) fail(rank, "\"", token, "\" is not in the vocabulary");
       return id;
     };
-    const Merge merge{pair_of(id_of(left), id_of(right)), static_cast<uint32_t>(rank), id_of(joined)};
-    Merge& slot = merges_[slot_of(merge.pair)];
-    if (slot.pair == merge.pair) merges.element(rank).fail("repeats merge ", slot.rank);
-    slot = merge;
+    const uint32_t left_id = id_of(left), right_id = id_of(right);
+    results_.push_back(id_of(joined));
+    const uint32_t known = ranks_.insert(left_id, right_id, static_cast<uint32_t>(rank));
+    if (known != MergeTable::kNoRank) fail(rank, "repeats merge ", known);
+    content_hash_ = mix_bits(content_hash_ ^ left_id ^ uint64_t{right_id} << 32);
+  }
+  first_ranks_.resize(size_t{1} << 16);
+  for (size_t pair = 0; pair < first_ranks_.size(); ++pair) {
+    first_ranks_[pair] = ranks_.find(byte_tokens_[pair >> 8], byte_tokens_[pair & 0xFF]);
   }
 }
 
-// The slot that holds `pair`, or the free one where it belongs.
-size_t Bpe::slot_of(uint64_t pair) const {
-  const size_t mask = merges_.size() - 1;
-  size_t slot = mix_bits(pair) & mask;
-  while (merges_[slot].pair != pair && merges_[slot].pair != kNoPair) slot = (slot + 1) & mask;
-  return slot;
+void Bpe::index_whole_pieces() {
+  for (uint32_t id = 0; id < texts_.size(); ++id) {
+    if (!texts_[id].empty() && bytes_of_characters(texts_[id])) whole_pieces_.emplace(bytes_[id], id);
+  }
 }
 
-const Bpe::Merge* Bpe::find_merge(uint32_t left, uint32_t right) const {
-  const Merge& merge = merges_[slot_of(pair_of(left, right))];
-  return merge.pair == kNoPair ? nullptr : &merge;
+void Bpe::encode(std::string_view bytes, Scratch& scratch, std::vector<int64_t>& ids) const {
+  if (bytes.empty()) return;
+  if (bytes.size() > PieceCache::kMaxBytes) return merge(bytes, scratch, ids);
+  const PieceCache::Key key = PieceCache::key_of(bytes);
+  if (const PieceCache::Tokens* known = scratch.cache_.find(key)) {
+    for (const uint32_t id : *known) {
+      if (id == PieceCache::kNone) break;
+      ids.push_back(id);
+    }
+    return;
+  }
+  const size_t before = ids.size();
+  merge(bytes, scratch, ids);
+  const std::span<const int64_t> tokens = std::span(ids).subspan(before);
+  if (tokens.size() <= PieceCache::kMaxTokens) scratch.cache_.insert(key, tokens);
 }
 
-// Queues the merge of symbol `left` with its right neighbour, if there is one.
-void Bpe::offer(Scratch& scratch, uint32_t left) const {
-  const Scratch::Symbol& symbol = scratch.symbols_[left];
-  if (symbol.next == kNone) return;
-  const Merge* merge = find_merge(symbol.id, scratch.symbols_[symbol.next].id);
-  if (merge != nullptr) scratch.queue_.push_back({merge->rank, left, merge->pair, merge->result});
+void Bpe::merge(std::string_view bytes, Scratch& scratch, std::vector<int64_t>& ids) const {
+  if (!whole_pieces_.empty()) {
+    if (const auto whole = whole_pieces_.find(bytes); whole != whole_pieces_.end()) {
+      ids.push_back(whole->second);
+      return;
+    }
+  }
+  if (bytes.size() <= kFewBytes) return merge_few(bytes, ids);
+  merge_many(bytes, scratch, ids);
 }
 
-void Bpe::merge_all(Scratch& scratch) const {
-  const auto later = [](const Scratch::Candidate& a, const Scratch::Candidate& b) {
-    return a.rank != b.rank ? a.rank > b.rank : a.left > b.left;
+void Bpe::merge_few(std::string_view bytes, std::vector<int64_t>& ids) const {
+  // A symbol stays at the place of its first byte. Its order is the rank of its merge with the next one and then its
+  // place: the lowest of these numbers is the merge to do. Places that begin no symbol have none.
+  std::array<int32_t, kFewBytes> orders;
+  std::array<uint32_t, kFewBytes> symbols;
+  std::array<uint8_t, kFewBytes + 1> previous, next;
+  const size_t count = bytes.size();
+  const size_t blocks = (count + kBlock - 1) / kBlock;
+  const auto order = [this](uint32_t rank, size_t place) {
+    __builtin_prefetch(results_.data() + rank);  // needed when this merge is done
+    return static_cast<int32_t>(rank << kPlaceBits | place);
   };
+  std::fill_n(orders.begin(), blocks * kBlock, kNoOrder);
+  for (size_t i = 0; i < count; ++i) {
+    symbols[i] = byte_tokens_[static_cast<unsigned char>(bytes[i])];
+    if (i + 1 < count) orders[i] = order(first_rank(bytes[i], bytes[i + 1]), i);
+    previous[i] = static_cast<uint8_t>(i - 1);
+    next[i] = static_cast<uint8_t>(i + 1);
+  }
+  while (true) {
+    const int32_t lowest = lowest_order(orders.data(), blocks);
+    if (lowest >= kNoOrder) break;
+    const size_t left = static_cast<size_t>(lowest) & ((1u << kPlaceBits) - 1);
+    const size_t right = next[left], after = next[right];
+    symbols[left] = results_[static_cast<size_t>(lowest) >> kPlaceBits];
+    orders[right] = kNoOrder;
+    next[left] = static_cast<uint8_t>(after);
+    previous[after] = static_cast<uint8_t>(left);
+    orders[left] = after < count ? order(ranks_.find(symbols[left], symbols[after]), left) : kNoOrder;
+    if (left == 0) continue;
+    const size_t before = previous[left];
+    orders[before] = order(ranks_.find(symbols[before], symbols[left]), before);
+  }
+  for (size_t i = 0; i < count; i = next[i]) ids.push_back(symbols[i]);
+}
+
+void Bpe::merge_many(std::string_view bytes, Scratch& scratch, std::vector<int64_t>& ids) const {
+  constexpr uint32_t kNoRank = MergeTable::kNoRank;
   auto& symbols = scratch.symbols_;
   auto& queue = scratch.queue_;
-  const auto offer_sorted = [&](uint32_t left) {
-    const size_t before = queue.size();
-    offer(scratch, left);
-    if (queue.size() != before) std::push_heap(queue.begin(), queue.end(), later);
+  const auto candidate = [](uint32_t rank, uint32_t left) { return uint64_t{rank} << 32 | left; };
+  const auto count = static_cast<uint32_t>(bytes.size());
+  symbols.clear();
+  queue.clear();
+  for (uint32_t i = 0; i < count; ++i) {
+    const bool last = i + 1 == count;
+    const uint32_t rank = last ? kNoRank : first_rank(bytes[i], bytes[i + 1]);
+    const uint32_t id = byte_tokens_[static_cast<unsigned char>(bytes[i])];
+    symbols.push_back({id, i == 0 ? kNone : i - 1, last ? kNone : i + 1, i + 1, rank});
+    if (rank != kNoRank) queue.push_back(candidate(rank, i));
+  }
+  const auto update = [&](uint32_t left) {
+    Scratch::Symbol& symbol = symbols[left];
+    symbol.rank = symbol.next == kNone ? kNoRank : ranks_.find(symbol.id, symbols[symbol.next].id);
+    if (symbol.rank == kNoRank) return;
+    queue.push_back(candidate(symbol.rank, left));
+    std::push_heap(queue.begin(), queue.end(), std::greater<>());
   };
 
-  std::make_heap(queue.begin(), queue.end(), later);
+  std::make_heap(queue.begin(), queue.end(), std::greater<>());
   while (!queue.empty()) {
-    std::pop_heap(queue.begin(), queue.end(), later);
-    const Scratch::Candidate best = queue.back();
+    std::pop_heap(queue.begin(), queue.end(), std::greater<>());
+    const uint64_t lowest = queue.back();
     queue.pop_back();
-    Scratch::Symbol& left = symbols[best.left];
-    // Outdated when either symbol has been merged since; a symbol that is gone has an id that no pair contains.
-    if (left.next == kNone || pair_of(left.id, symbols[left.next].id) != best.pair) continue;
+    const auto at = static_cast<uint32_t>(lowest);
+    Scratch::Symbol& left = symbols[at];
+    if (candidate(left.rank, at) != lowest) continue;  // one of the two symbols has been merged since
     Scratch::Symbol& right = symbols[left.next];
-    left.id = best.result;
+    left.id = results_[left.rank];
     left.end = right.end;
     left.next = right.next;
-    right.id = kGone;
-    if (left.next != kNone) symbols[left.next].previous = best.left;
-    offer_sorted(best.left);
-    if (left.previous != kNone) offer_sorted(left.previous);
+    right.rank = kNoRank;
+    if (left.next != kNone) symbols[left.next].previous = at;
+    update(at);
+    if (left.previous != kNone) update(left.previous);
   }
-}
-
-void Bpe::encode(std::string_view bytes, Scratch& scratch, std::vector<int64_t>& ids, std::vector<size_t>& ends) const {
-  const auto count = static_cast<uint32_t>(bytes.size());
-  scratch.symbols_.clear();
-  scratch.queue_.clear();
-  for (uint32_t i = 0; i < count; ++i) {
-    const uint32_t token = byte_tokens_[static_cast<unsigned char>(bytes[i])];
-    scratch.symbols_.push_back({token, i == 0 ? kNone : i - 1, i + 1 == count ? kNone : i + 1, i + 1});
-  }
-  for (uint32_t i = 0; i + 1 < count; ++i) offer(scratch, i);
-  merge_all(scratch);
-  for (uint32_t i = 0; i < count; i = scratch.symbols_[i].end) {  // the symbol after one starts where that one ends
-    ids.push_back(scratch.symbols_[i].id);
-    ends.push_back(scratch.symbols_[i].end);
+  for (uint32_t i = 0; i < count; i = symbols[i].end) {  // the symbol after one starts where that one ends
+    ids.push_back(symbols[i].id);
   }
 }
 

@@ -2,31 +2,37 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "asterism/data/json_part.h"
+#include "asterism/data/merge_table.h"
+#include "asterism/data/piece_cache.h"
+#include "asterism/data/tokenizer_file.h"
 
 namespace asterism::data {
 
 /// Byte-level byte-pair encoding of one piece of text: start from single bytes, then merge neighbours as long as the
-/// merge table knows any two of them, always the pair of lowest rank and of those the leftmost. Immutable once read;
-/// `encode` may run in many threads, each with its own scratch.
+/// merge table knows any two of them, always the pair of lowest rank and of those the leftmost. With "ignore_merges" a
+/// piece that is a token as a whole is that token. Immutable once read; `encode` may run in many threads, each with its
+/// own scratch.
 class Bpe {
  public:
   class Scratch;
 
-  /// Reads the "model" of a tokenizer.json: vocab (text -> id, gaps allowed) and merges ("a b" or ["a", "b"]).
+  /// Reads the "model" of a tokenizer.json, whose vocabulary and merges are in `tables` (gaps between ids are allowed).
   /// InputError for another type of model, for options that change the algorithm (dropout, unk_token, byte_fallback,
-  /// prefixes and suffixes, ignore_merges), for an id used twice, for a byte without a token and for a merge that
-  /// repeats or whose parts or result are no tokens.
-  explicit Bpe(const JsonPart& model);
+  /// prefixes and suffixes), for a token or an id used twice, for a byte without a token and for a merge that repeats
+  /// or whose parts or result are no tokens.
+  Bpe(const JsonPart& model, BpeTables tables);
 
-  /// Appends the ids of `bytes` and, for each, the offset in `bytes` at which its bytes end. `bytes` must not contain
-  /// bytes that never occur in UTF-8 and be shorter than 4 GiB. Time O(n log n).
-  void encode(std::string_view bytes, Scratch& scratch, std::vector<int64_t>& ids, std::vector<size_t>& ends) const;
+  /// Appends the ids of `bytes`, whose tokens tile it. `bytes` must not contain bytes that never occur in UTF-8 and be
+  /// shorter than 4 GiB. Time O(n log n): a token is queued at most three times.
+  void encode(std::string_view bytes, Scratch& scratch, std::vector<int64_t>& ids) const;
 
   std::optional<int64_t> token_id(std::string_view token_text) const;
   /// The largest id + 1.
@@ -35,55 +41,55 @@ class Bpe {
   const std::string& token_text(int64_t id) const { return texts_[id]; }
   /// The bytes the token stands for.
   const std::string& token_bytes(int64_t id) const { return bytes_[id]; }
+  size_t token_length(int64_t id) const { return lengths_[id]; }
+  /// Depends on tokens, ids and merges.
+  uint64_t content_hash() const { return content_hash_; }
 
  private:
-  struct Merge {
-    uint64_t pair = kNoPair;  // left id in the high half, right id in the low half
-    uint32_t rank = 0;
-    uint32_t result = 0;
-  };
-  static constexpr uint64_t kNoPair = ~uint64_t{0};
-  static uint64_t pair_of(uint32_t left, uint32_t right) { return uint64_t{left} << 32 | right; }
-
   // Where a token text is: flat because loading looks up every merge three times.
   struct IndexSlot {
     uint32_t hash = 0;
     uint32_t id = kNoId;
   };
-  static constexpr uint32_t kNoId = ~uint32_t{0};
+  static constexpr uint32_t kNoId = MergeTable::kNoToken;
 
-  void read_vocabulary(const JsonPart& vocab);
-  void read_merges(const JsonPart& merges);
+  void read_vocabulary(const JsonPart& vocab, std::vector<BpeTables::Entry> entries);
+  void read_merges(const JsonPart& merges, const std::vector<BpeTables::Merge>& entries);
   void find_byte_tokens(const JsonPart& vocab);
-  void build_index();
+  void build_index(const JsonPart& vocab);
+  void index_whole_pieces();
   size_t index_slot(uint32_t hash, std::string_view token_text) const;
   uint32_t find_token(std::string_view token_text) const;
-  size_t slot_of(uint64_t pair) const;
-  const Merge* find_merge(uint32_t left, uint32_t right) const;
-  void offer(Scratch& scratch, uint32_t left) const;
-  void merge_all(Scratch& scratch) const;
+  void merge(std::string_view bytes, Scratch& scratch, std::vector<int64_t>& ids) const;
+  void merge_few(std::string_view bytes, std::vector<int64_t>& ids) const;
+  void merge_many(std::string_view bytes, Scratch& scratch, std::vector<int64_t>& ids) const;
+  uint32_t first_rank(char left, char right) const {
+    return first_ranks_[size_t{static_cast<unsigned char>(left)} << 8 | static_cast<unsigned char>(right)];
+  }
 
   std::vector<std::string> texts_, bytes_;
-  std::vector<IndexSlot> index_;  // open addressing, size a power of two, at most half full
+  std::vector<uint32_t> lengths_;  // of bytes_
+  std::vector<IndexSlot> index_;   // open addressing, size a power of two, at most half full
   std::array<uint32_t, 256> byte_tokens_{};
-  std::vector<Merge> merges_;  // open addressing, size a power of two, at most half full
+  std::vector<uint32_t> first_ranks_;  // of two bytes
+  MergeTable ranks_;
+  std::vector<uint32_t> results_;                                // of merges, by rank
+  std::unordered_map<std::string_view, uint32_t> whole_pieces_;  // with ignore_merges: by bytes_
+  uint64_t content_hash_ = 0;
 };
 
-/// Working memory of Bpe::encode, reused from piece to piece.
+/// Working memory of Bpe::encode, reused from piece to piece. Belongs to one Bpe: it remembers pieces.
 class Bpe::Scratch {
   friend class Bpe;
   struct Symbol {
-    uint32_t id;              // kGone once merged into its left neighbour
+    uint32_t id;
     uint32_t previous, next;  // kNone at the ends
     uint32_t end;             // offset in the piece
-  };
-  struct Candidate {
-    uint32_t rank, left;  // left: index of the left symbol
-    uint64_t pair;        // what the two symbols were when this was found
-    uint32_t result;
+    uint32_t rank;            // of the merge with the next symbol; kNoRank once it is merged into its left neighbour
   };
   std::vector<Symbol> symbols_;
-  std::vector<Candidate> queue_;  // a heap, lowest (rank, left) first
+  std::vector<uint64_t> queue_;  // a heap of (rank, index of the left symbol), lowest first
+  PieceCache cache_;
 };
 
 }  // namespace asterism::data

@@ -1,55 +1,19 @@
 #pragma once
 
 #include <cstddef>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "asterism/core/error.h"
+#include "asterism/data/byte_range.h"
+#include "asterism/data/chat_options.h"
+#include "asterism/data/conversation.h"
 
 namespace asterism::data {
 
-/// A conversation or option that the chat encoding does not allow. `category` is a stable name for scripts
-/// ("invalid_content", "unknown_role", "unsupported_feature", ...), `message_index` the position in the given messages.
-class ChatError : public InputError {
- public:
-  ChatError(std::string category, std::optional<size_t> message_index, const std::string& explanation);
-
-  const std::string& category() const { return category_; }
-  std::optional<size_t> message_index() const { return message_index_; }
-  /// what() without the category.
-  const std::string& explanation() const { return explanation_; }
-
- private:
-  std::string category_;
-  std::optional<size_t> message_index_;
-  std::string explanation_;
-};
-
-/// Released encoder versions. They differ in the reasoning effort only: V4_0731 has three levels, V4Preview two.
-enum class ChatVariant { V4Preview, V4_0731 };
-enum class ThinkingMode { Chat, Thinking };
-enum class ReasoningEffort { None, Low, High, Max };
-
-/// Names as users write them: "v4-preview", "v4-0731"; "chat", "thinking"; "none", "low", "high", "max" ("" is low, as
-/// in the official module). ChatError for any other name.
-ChatVariant chat_variant(std::string_view name);
-ThinkingMode thinking_mode(std::string_view name);
-ReasoningEffort reasoning_effort(std::string_view name);
-
-struct ChatOptions {
-  ChatVariant variant = ChatVariant::V4_0731;
-  ThinkingMode thinking_mode = ThinkingMode::Chat;
-  bool drop_thinking = true;  // leave the reasoning of earlier turns out
-  ReasoningEffort reasoning_effort = ReasoningEffort::None;
-  bool add_default_bos_token = true;
-};
-
-/// What an assistant message consists of, in the order it is written.
-enum class Component { Reasoning, ThinkClose, Content, Eos };
-inline constexpr size_t kNumComponents = 4;
+/// What an assistant message consists of, in the order it is written. ToolCalls begin with their leading blank line.
+enum class Component { Reasoning, ThinkClose, Content, ToolCalls, Eos };
+inline constexpr size_t kNumComponents = 5;
 
 /// Bytes [begin, end) of the encoded text.
 struct BodyPart {
@@ -62,36 +26,36 @@ struct BodyPart {
 struct AssistantBody {
   size_t message_index;  // in the messages given by the caller
   size_t begin, end;
-  bool in_last_turn;  // after the last user (or developer) message
+  bool in_last_turn;  // after the last user (or developer) message or tool result
   std::vector<BodyPart> parts;
+};
+
+/// Text that stands in the conversation as it does in the encoded text.
+struct ContentRange {
+  ByteRange range;                      // not empty
+  std::optional<size_t> message_index;  // nothing for what stands beside the messages
 };
 
 struct EncodedChat {
   std::string text;
-  std::vector<AssistantBody> bodies;  // in order of the text
-  bool drops_reasoning = false;       // thinking mode whose earlier turns are written without their reasoning
+  std::vector<AssistantBody> bodies;   // in order of the text
+  std::vector<ContentRange> contents;  // likewise; everything else was written by the encoder
+  bool drops_reasoning = false;        // thinking mode whose earlier turns are written without their reasoning
 };
 
-/// The official DeepSeek-V4 encoding of a conversation, byte for byte. A conversation that ends with a user message
-/// ends with an open assistant header.
+/// The official DeepSeek-V4 encoding of a conversation, byte for byte, where the official module has one; where it
+/// crashes or is known to be wrong, what encoding-spec.md proposes. A conversation that ends with a user message or a
+/// tool result ends with an open assistant header.
 ///
-/// messages: array of objects with `role` (system, developer, user, latest_reminder, assistant) and `content` (text, a
-/// list of text parts joined by a blank line, or null for empty text). Assistant messages may have `reasoning_content`
-/// or `reasoning` (the same text under two names) and `wo_eos: true` (no end token: the answer goes on). Consecutive
-/// user messages are one turn. Nothing is trimmed or escaped. The input is not changed.
+/// messages: array of objects with `role` (system, developer, user, latest_reminder, assistant, tool) and `content`
+/// (text, a list of text parts joined by a blank line, or null for empty text; pictures become a placeholder).
+/// system and developer: `tools`, `response_format`. assistant: `reasoning_content` or `reasoning` (the same text under
+/// two names), `tool_calls` whose arguments are JSON text or an object, `wo_eos: true` (no end token: the answer goes
+/// on). tool: `tool_call_id`. Any: `task`. Consecutive user messages and tool results are one turn. Nothing is trimmed
+/// or escaped. The input is not changed.
 ///
-/// ChatError for anything else, among it "unsupported_feature": tools, tool calls and results, response_format, task,
-/// images.
-EncodedChat encode_chat(const nlohmann::ordered_json& messages, const ChatOptions& options);
-
-/// Whether some assistant message carries reasoning text. False for malformed messages; encode_chat reports those.
-bool has_reasoning(const nlohmann::ordered_json& messages);
-
-/// For every user turn that is answered: how many leading messages reach from the start to the end of its answers.
-/// A turn is a user or developer message with what follows up to the next one. Empty when no turn has an answer.
-std::vector<size_t> answered_turn_ends(const nlohmann::ordered_json& messages);
-
-/// Python's truth of a JSON value: null, false, 0, "", [] and {} count as absent.
-bool is_truthy(const nlohmann::ordered_json& value);
+/// Encodes the first `num_messages` messages only. ChatError for anything else.
+EncodedChat encode_chat(const Conversation& conversation, const ChatOptions& options,
+                        size_t num_messages = static_cast<size_t>(-1));
 
 }  // namespace asterism::data

@@ -16,6 +16,7 @@ class JsonPart {
   JsonPart(const nlohmann::json& value, std::string place) : value_(&value), place_(std::move(place)) {}
 
   const nlohmann::json& value() const { return *value_; }
+  const std::string& place() const { return place_; }
 
   JsonPart at(const std::string& name) const;                   // a member that must exist
   std::optional<JsonPart> find(const std::string& name) const;  // nothing when absent or null

@@ -1,134 +1,137 @@
 #include "asterism/data/loader.h"
 
-#include <algorithm>
-#include <numeric>
+#include <bit>
 #include <utility>
 
 #include "asterism/core/error.h"
-#include "asterism/core/rng.h"
+#include "asterism/data/fingerprint.h"
+#include "asterism/data/step_reader.h"
 
 namespace asterism::data {
 namespace {
 
-/// Fisher-Yates with the numbers of the stream of this epoch.
-void permute(std::vector<int64_t>& order, uint64_t seed, int64_t epoch) {
-  const RandomStream stream(seed, "data.permutation", {static_cast<uint64_t>(epoch)});
-  for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[stream.below(i, i)]);
-}
+constexpr size_t kKeptPlans = 2;  // the present epoch's and the next one's
 
-std::vector<Sample> read_sources(const std::vector<std::string>& sources, const RowOptions& options,
-                                 ReadReport& report) {
-  std::vector<std::filesystem::path> files;
-  for (const std::string& source : sources) {
-    for (auto& file : data_files(source)) files.push_back(std::move(file));
-  }
-  return read_samples(files, options, report);
-}
-
-std::string why_nothing_is_trained(const DataSetReport& report) {
-  std::string reasons = text(report.read.rows, " rows, ", report.read.bad_rows, " bad, ", report.fit.dropped,
-                             " too long, ", report.fit.without_targets, " with nothing to train");
-  for (const std::string& bad : report.read.first_bad) reasons += "\n  " + bad;
+std::string why_nothing_is_trained(const PreparationReport& report) {
+  std::string reasons = text(report.rows, " rows, ", report.bad_rows, " bad, ", report.fit.dropped, " too long, ",
+                             report.fit.without_targets, " with nothing to train");
+  for (const std::string& bad : report.first_bad) reasons += "\n  " + bad;
   return reasons;
+}
+
+std::vector<double> weights_of(const DataIndex& index, const std::vector<double>& weights) {
+  if (!weights.empty()) return weights;
+  return std::vector<double>(index.files().empty() ? 0 : static_cast<size_t>(index.files().back().source) + 1, 1.0);
+}
+
+/// A mixture of so little that whole epochs would be empty has no length that anyone could want.
+void check_weights(const std::vector<Extent>& extents) {
+  double visits = 0.0;
+  for (const Extent& extent : extents) visits += extent.weight * extent.count;
+  if (visits < 1.0) {
+    input_error("the weights of data.train let an epoch read ", visits, " samples; at least one is needed, raise them");
+  }
 }
 
 }  // namespace
 
-DataSet::DataSet(const std::vector<std::string>& sources, const RowOptions& row_options, const DataSetOptions& options)
-    : options_(options) {
-  initialise(read_sources(sources, row_options, report_.read));
-}
-
-DataSet::DataSet(std::vector<Sample> samples, const DataSetOptions& options) : options_(options) {
-  report_.read.rows = static_cast<int64_t>(samples.size());
-  initialise(std::move(samples));
-}
-
-void DataSet::initialise(std::vector<Sample> samples) {
+DataSet::DataSet(PreparedData data, RowOptions rows, const FitOptions& fit, const DataSetOptions& options)
+    : data_(std::move(data)),
+      fit_(fit),
+      options_(options),
+      samples_(data_.index, std::move(rows), fit),
+      extents_(data_.index->extents(weights_of(*data_.index, options.weights))),
+      order_{options.shuffle, options.seed, options.shuffle_buffer},
+      packing_{.sequence_length = fit.sequence_length, .packing = options.packing} {
   if (options_.batch < 1) input_error("train.batch must be at least 1, got ", options_.batch);
-  samples_ = fit_samples(std::move(samples), options_.packing.sequence_length, options_.overlong, report_.fit);
-  if (samples_.empty()) input_error("the data has no token to train: ", why_nothing_is_trained(report_));
-  for (const Sample& sample : samples_) {
-    lengths_.push_back(sample.size());
-    report_.tokens += sample.size();
-    report_.trained_tokens += sample.trained_tokens();
+  if (data_.index->entries().empty()) {
+    input_error("the data has no token to train: ", why_nothing_is_trained(report()));
   }
-  report_.samples = static_cast<int64_t>(samples_.size());
-  report_.rows = rows_per_epoch(0);
-  report_.fill_ratio = static_cast<double>(report_.tokens) /
-                       (static_cast<double>(report_.rows) * static_cast<double>(options_.packing.sequence_length));
+  check_weights(extents_);
+  identity_ = make_identity();
 }
 
-DataSet::Plan DataSet::make_plan(bool shuffle, int64_t epoch) const {
-  std::vector<int64_t> order(samples_.size());
-  std::iota(order.begin(), order.end(), 0);
-  if (shuffle) permute(order, options_.seed, epoch);
-  return pack_documents(lengths_, order, options_.packing);
-}
-
-const DataSet::Plan& DataSet::plan_of_epoch(int64_t epoch) const {
-  // Without shuffling all epochs are alike.
-  const int64_t wanted = options_.shuffle ? epoch : 0;
-  if (planned_epoch_ != wanted) {
-    plan_ = make_plan(options_.shuffle, wanted);
-    planned_epoch_ = wanted;
+StreamIdentity DataSet::make_identity() const {
+  Fingerprint stream;
+  stream.add(data_.index->fingerprint());
+  for (const Extent& extent : extents_) {
+    stream.add(extent.count);
+    stream.add(std::bit_cast<uint64_t>(extent.weight));
+    stream.add(static_cast<uint64_t>(extent.seekable));
   }
-  return plan_;
-}
-
-int64_t DataSet::first_row_of_epoch(int64_t epoch) const {
-  while (static_cast<int64_t>(first_rows_.size()) <= epoch) {
-    const auto known = static_cast<int64_t>(first_rows_.size()) - 1;
-    first_rows_.push_back(first_rows_.back() + rows_per_epoch(known));
+  for (const auto number :
+       {static_cast<int64_t>(order_.shuffle), static_cast<int64_t>(order_.seed), order_.shuffle_buffer,
+        packing_.sequence_length, static_cast<int64_t>(packing_.packing), packing_.window}) {
+    stream.add(static_cast<uint64_t>(number));
   }
-  return first_rows_[static_cast<size_t>(epoch)];
+  return {stream.text(), report().samples, report().tokens};
 }
 
-int64_t DataSet::epoch_of_row(int64_t row) const {
-  if (row < 0) run_error("the data has no step before 0");
-  while (first_rows_.back() <= row) first_row_of_epoch(static_cast<int64_t>(first_rows_.size()));
-  const auto after = std::upper_bound(first_rows_.begin(), first_rows_.end(), row);
-  return after - first_rows_.begin() - 1;
-}
-
-std::vector<PackedRow> DataSet::rows_of_step(int64_t step) const {
-  std::vector<PackedRow> rows;
-  for (int64_t row = step * options_.batch; row < (step + 1) * options_.batch; ++row) {
-    const int64_t epoch = epoch_of_row(row);
-    const int64_t index = row - first_row_of_epoch(epoch);
-    rows.push_back(packed_row(samples_, plan_of_epoch(epoch)[static_cast<size_t>(index)], index));
+std::shared_ptr<const EpochPlan> DataSet::plan(int64_t epoch) const {
+  const int64_t wanted = epochs_are_alike(extents_, order_) ? 0 : epoch;
+  std::packaged_task<Plan()> task;
+  std::shared_future<Plan> result;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = plans_.find(wanted);
+    if (found != plans_.end()) {
+      result = found->second;
+    } else {
+      task = std::packaged_task<Plan()>([this, wanted] {
+        return std::make_shared<const EpochPlan>(
+            make_plan(*data_.index, epoch_order(extents_, order_, wanted), packing_));
+      });
+      result = plans_[wanted] = task.get_future().share();
+      if (plans_.size() > kKeptPlans) {
+        plans_.erase(plans_.begin()->first == wanted ? std::prev(plans_.end()) : plans_.begin());
+      }
+    }
   }
-  return rows;
-}
-
-int64_t DataSet::epoch_of_step(int64_t step) const {
-  return epoch_of_row(step * options_.batch);
+  if (!task.valid()) return result.get();
+  task();  // not under the lock: another thread may want a plan that is there
+  const Plan made = result.get();
+  const std::lock_guard lock(mutex_);
+  rows_[wanted] = made->rows.rows();
+  return made;
 }
 
 int64_t DataSet::rows_per_epoch(int64_t epoch) const {
-  return static_cast<int64_t>(plan_of_epoch(epoch).size());
+  {
+    const std::lock_guard lock(mutex_);
+    const auto known = rows_.find(epoch);
+    if (known != rows_.end()) return known->second;
+  }
+  return plan(epoch)->rows.rows();
+}
+
+double DataSet::fill_ratio(int64_t epoch) const {
+  const auto made = plan(epoch);
+  const double room = static_cast<double>(made->rows.rows()) * static_cast<double>(packing_.sequence_length);
+  return static_cast<double>(made->tokens) / room;
 }
 
 int64_t DataSet::steps_of_epochs(int64_t epochs) const {
-  return (first_row_of_epoch(epochs) + options_.batch - 1) / options_.batch;
+  int64_t rows = 0;
+  for (int64_t epoch = 0; epoch < epochs; ++epoch) rows += rows_per_epoch(epoch);
+  return (rows + options_.batch - 1) / options_.batch;
 }
 
-int64_t DataSet::evaluation_batches() const {
-  if (evaluation_plan_.empty()) evaluation_plan_ = make_plan(false, 0);
-  return (static_cast<int64_t>(evaluation_plan_.size()) + options_.batch - 1) / options_.batch;
+StreamPosition DataSet::advance(StreamPosition position, int64_t rows) const {
+  if (rows < 0 || position.epoch < 0 || position.row < 0) run_error("the data has no step before 0");
+  for (;;) {
+    const int64_t left = rows_per_epoch(position.epoch) - position.row;
+    if (rows <= left) return {position.epoch, position.row + rows};
+    rows -= left;
+    position = {position.epoch + 1, 0};
+  }
 }
 
-std::vector<PackedRow> DataSet::evaluation_rows(int64_t batch_index) const {
-  if (batch_index < 0 || batch_index >= evaluation_batches()) {
-    run_error("evaluation batch ", batch_index, " of ", evaluation_batches());
-  }
-  const int64_t begin = batch_index * options_.batch;
-  const int64_t end = std::min(begin + options_.batch, static_cast<int64_t>(evaluation_plan_.size()));
-  std::vector<PackedRow> rows;
-  for (int64_t i = begin; i < end; ++i) {
-    rows.push_back(packed_row(samples_, evaluation_plan_[static_cast<size_t>(i)], i));
-  }
-  return rows;
+std::vector<PackedRow> DataSet::rows_of_step(int64_t step, int rank, int ranks) const {
+  return StepReader(*this, {.rank = rank, .ranks = ranks}, position_of_step(step)).next();
+}
+
+std::shared_ptr<const EpochPlan> DataSet::evaluation_plan() const {
+  return std::make_shared<const EpochPlan>(make_plan(*data_.index, file_order(*data_.index, extents_), packing_));
 }
 
 }  // namespace asterism::data

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "asterism/data/sample.h"
@@ -11,6 +10,14 @@ namespace asterism::data {
 
 /// What happens to a document of more than sequence_length tokens: an error, left out, or its left part kept.
 enum class Overlong { Error, Drop, Truncate };
+/// What happens to a document in which nothing is trained: left out or an error.
+enum class WithoutTargets { Skip, Error };
+
+struct FitOptions {
+  int64_t sequence_length = 4096;
+  Overlong overlong = Overlong::Error;
+  WithoutTargets without_targets = WithoutTargets::Skip;
+};
 
 struct FitReport {
   int64_t kept = 0;
@@ -19,12 +26,13 @@ struct FitReport {
   int64_t tokens_lost = 0;          // of dropped and truncated documents
   int64_t trained_tokens_lost = 0;  // the trained ones among them
   int64_t without_targets = 0;      // left out because nothing in them is trained, among them by truncation
+
+  FitReport& operator+=(const FitReport& other);
 };
 
-/// The samples that can be packed: at most sequence_length tokens each and at least one trained token, in order.
-/// InputError naming the sample when one is too long and `overlong` is Error.
-std::vector<Sample> fit_samples(std::vector<Sample> samples, int64_t sequence_length, Overlong overlong,
-                                FitReport& report);
+/// Makes the sample one that can be packed: at most sequence_length tokens and at least one trained token. False when
+/// it is to be left out; counted either way. InputError naming the sample where the options want one.
+bool fit_sample(Sample& sample, const FitOptions& options, FitReport& report);
 
 struct PackingOptions {
   int64_t sequence_length = 4096;
@@ -32,16 +40,25 @@ struct PackingOptions {
   int64_t window = 1024;  // documents looked at ahead of the oldest one
 };
 
-/// Distributes whole documents over rows of at most sequence_length tokens. `order` lists documents (indices into
-/// `lengths`); the result lists the documents of each row, every one exactly once.
-/// Best fit over a sliding window: the row starts with the oldest document not yet placed and then takes the longest
-/// one of the window that still fits, the older of equals. So a row holds documents that were near in `order`, and the
-/// result depends on the arguments alone. Every length must be at most sequence_length.
-std::vector<std::vector<int64_t>> pack_documents(std::span<const int64_t> lengths, std::span<const int64_t> order,
-                                                 const PackingOptions& options);
+/// Which documents stand in which row.
+struct RowPlan {
+  std::vector<uint32_t> documents;  // row after row
+  std::vector<uint64_t> begins{0};  // of each row in `documents`, and the end of the last
 
-/// The documents laid one after the other. The first weight of each is 0: no token of its own document predicts it, and
+  int64_t rows() const { return static_cast<int64_t>(begins.size()) - 1; }
+  std::span<const uint32_t> row(int64_t number) const;
+};
+
+/// Distributes whole documents, numbered in the order of `lengths`, over rows of at most sequence_length tokens; every
+/// document stands in exactly one row.
+/// Best fit over a sliding window: the row starts with the oldest document not yet placed and then takes the longest
+/// one of the window that still fits, the older of equals. So a row holds documents that were near in the order, and
+/// the result depends on the arguments alone. Time and memory are linear in the number of documents.
+/// InputError when a length is above sequence_length.
+RowPlan pack_documents(std::span<const uint32_t> lengths, const PackingOptions& options);
+
+/// Lays a document behind those of the row. Its first weight becomes 0: no token of its own document predicts it, and
 /// the one in front of it in the row belongs to another.
-PackedRow packed_row(std::span<const Sample> samples, std::span<const int64_t> documents, int64_t index);
+void append_document(PackedRow& row, const Sample& sample);
 
 }  // namespace asterism::data

@@ -27,6 +27,7 @@ Regex read_pattern(const JsonPart& pattern) {
 PreTokenizer::PreTokenizer(const JsonPart& spec) {
   read(spec);
   if (!has_byte_level_) spec.fail("has no ByteLevel step; only byte-level tokenizers are supported");
+  is_deepseek_ = steps_are_deepseek();
 }
 
 void PreTokenizer::read(const JsonPart& spec) {
@@ -41,19 +42,24 @@ void PreTokenizer::read(const JsonPart& spec) {
 }
 
 void PreTokenizer::read_split(const JsonPart& spec) {
-  steps_.push_back({read_pattern(spec.at("pattern")), read_behaviour(spec.at("behavior")), spec.flag("invert", false)});
+  const JsonPart pattern = spec.at("pattern");
+  const auto source = pattern.find("Regex");
+  steps_.push_back({source ? source->as_string() : "", read_pattern(pattern), read_behaviour(spec.at("behavior")),
+                    spec.flag("invert", false)});
 }
 
 void PreTokenizer::read_digits(const JsonPart& spec) {
   const bool single = spec.flag("individual_digits", false);
-  steps_.push_back({Regex::compile(single ? R"(\p{N})" : R"(\p{N}+)"), Behaviour::kIsolated, false});
+  const std::string source = single ? R"(\p{N})" : R"(\p{N}+)";
+  steps_.push_back({source, Regex::compile(source), Behaviour::kIsolated, false});
 }
 
 void PreTokenizer::read_byte_level(const JsonPart& spec) {
   has_byte_level_ = true;
   add_prefix_space_ = spec.flag("add_prefix_space", true);
   if (spec.flag("use_regex", true)) {
-    byte_level_step_.emplace(Step{Regex::compile(kByteLevelPattern), Behaviour::kIsolated, false});
+    const std::string source(kByteLevelPattern);
+    byte_level_step_.emplace(Step{source, Regex::compile(source), Behaviour::kIsolated, false});
   }
 }
 
@@ -68,7 +74,21 @@ PreTokenizer::Behaviour PreTokenizer::read_behaviour(const JsonPart& name) {
             "\" is not known; expected Isolated, Removed, MergedWithPrevious, MergedWithNext or Contiguous");
 }
 
+bool PreTokenizer::steps_are_deepseek() const {
+  return !byte_level_step_ && !add_prefix_space_ &&
+         std::equal(steps_.begin(), steps_.end(), kDeepseekPatterns.begin(), kDeepseekPatterns.end(),
+                    [](const Step& step, std::string_view pattern) {
+                      return step.source == pattern && step.behaviour == Behaviour::kIsolated && !step.invert;
+                    });
+}
+
 std::vector<Piece> PreTokenizer::split(std::string_view text) const {
+  std::vector<Piece> pieces;
+  for_each_piece(text, [&](const Piece& piece) { pieces.push_back(piece); });
+  return pieces;
+}
+
+std::vector<Piece> PreTokenizer::split_by_steps(std::string_view text) const {
   RegexScratch scratch;
   std::vector<ByteRange> pieces, finer;
   if (!text.empty()) pieces.push_back({0, text.size()});

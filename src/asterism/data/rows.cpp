@@ -1,151 +1,35 @@
 #include "asterism/data/rows.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 
+#include "asterism/data/chat_conversion.h"
 #include "asterism/data/excerpt.h"
+#include "asterism/data/python_json.h"
 #include "asterism/data/utf8.h"
 
 namespace asterism::data {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr int64_t kNotTrained = -100;
 constexpr size_t kExcerptCharacters = 200;
-constexpr size_t kShownBadRows = 5;
-// No real row nests deeper; copying a value recurses, so the depth must be bounded.
 
-enum class Kind { Chat, Tokens, Text, ShareGpt, Alpaca };
-
-struct KindKey {
-  Kind kind;
-  const char* key;
-  std::string_view name;
-};
-constexpr KindKey kKinds[] = {
-    {Kind::Chat, "messages", "chat"},        {Kind::Tokens, "input_ids", "token"},
-    {Kind::Text, "text", "plain-text"},      {Kind::ShareGpt, "conversations", "ShareGPT"},
-    {Kind::Alpaca, "instruction", "Alpaca"},
-};
-
-bool has(const Json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && !found->is_null();
+bool has(const JsonValue& object, const char* key) {
+  return !object.get(key).is_null();
 }
 
-Json parse_row(const RawRow& row) {
-  if (const auto offset = find_invalid_utf8(row.text)) {
-    throw RowError("invalid_utf8", text("byte ", *offset, " of the row is not UTF-8; convert the file to UTF-8"), row);
-  }
-  if (nests_too_deep(row.text)) {
-    throw RowError("too_deep", text("more than ", kMaxRowDepth, " levels of brackets"), row);
-  }
-  try {
-    return Json::parse(row.text);
-  } catch (const nlohmann::json::parse_error& error) {
-    const char* hint = row.cut_off ? "; the file ends here: was it written completely?" : "";
-    throw RowError("invalid_json", text("no valid JSON at byte ", error.byte, " of the row", hint), row);
-  } catch (const nlohmann::json::exception& error) {
-    throw RowError("invalid_json", readable_prefix(error.what(), kExcerptCharacters), row);
-  }
-}
-
-const KindKey& kind_of(const Json& object, const RawRow& row) {
-  const KindKey* found = nullptr;
-  for (const KindKey& candidate : kKinds) {
-    if (!has(object, candidate.key)) continue;
-    if (found != nullptr) {
-      throw RowError("ambiguous_kind",
-                     text("the row has both ", found->key, " (a ", found->name, " row) and ", candidate.key, " (a ",
-                          candidate.name, " row); remove one"),
-                     row);
-    }
-    found = &candidate;
-  }
-  if (found != nullptr) return *found;
-  std::string keys;
-  for (const auto& [key, value] : object.items()) keys += (keys.empty() ? "" : ", ") + key;
-  throw RowError("unknown_kind",
-                 "a row needs messages, input_ids or text; its keys are: " + readable_prefix(keys, kExcerptCharacters),
-                 row);
-}
-
-const std::string& string_option(const Json& object, const char* key, const RawRow& row) {
-  const Json& value = object.at(key);
-  if (!value.is_string()) throw RowError("invalid_option", std::string(key) + " must be text", row);
-  return value.get_ref<const std::string&>();
-}
-
-bool bool_option(const Json& object, const char* key, bool standard, const RawRow& row) {
-  if (!has(object, key)) return standard;
-  if (!object.at(key).is_boolean()) throw RowError("invalid_option", std::string(key) + " must be true or false", row);
-  return object.at(key).get<bool>();
-}
-
-ThinkingMode mode_of_row(const Json& object, Thinking choice, const RawRow& row) {
-  // A row's own value is checked even where the options override it.
-  std::optional<ThinkingMode> own;
-  if (has(object, "thinking_mode")) own = thinking_mode(string_option(object, "thinking_mode", row));
-  if (choice != Thinking::Auto) return choice == Thinking::Thinking ? ThinkingMode::Thinking : ThinkingMode::Chat;
-  if (own) return *own;
-  return has_reasoning(object.at("messages")) ? ThinkingMode::Thinking : ThinkingMode::Chat;
-}
-
-/// The second answer would follow an end token without any header, which the model never sees in use.
-void reject_consecutive_assistants(const Json& messages, const RawRow& row) {
-  bool after_assistant = false;
-  for (size_t i = 0; i < messages.size(); ++i) {
-    const bool assistant = messages[i].at("role") == "assistant";
-    if (assistant && after_assistant) {
-      throw RowError("consecutive_assistants",
-                     text("message ", i, " is the second assistant message in a row; merge the two"), row);
-    }
-    after_assistant = assistant;
-  }
-}
-
-std::vector<Sample> chat_samples(const Json& object, const RawRow& row, const RowOptions& options) {
-  for (const char* later : {"tools", "context"}) {
-    if (has(object, later) && is_truthy(object.at(later))) {
-      throw RowError("unsupported_feature", std::string("the row has ") + later + ": this comes with later work", row);
-    }
-  }
-  const Json& messages = object.at("messages");
-  ChatOptions chat = options.chat;
-  LossOptions loss = options.loss;
-  std::vector<Sample> samples;
-  try {
-    chat.thinking_mode = mode_of_row(object, options.thinking, row);
-    chat.drop_thinking = bool_option(object, "drop_thinking", chat.drop_thinking, row);
-    chat.add_default_bos_token = bool_option(object, "add_bos", chat.add_default_bos_token, row);
-    if (has(object, "reasoning_effort")) {
-      chat.reasoning_effort = reasoning_effort(string_option(object, "reasoning_effort", row));
-    }
-    if (has(object, "history")) loss.history = history(string_option(object, "history", row));
-    samples = encode_samples(messages, chat, loss, options.tokenize, row.origin);
-  } catch (const ChatError& error) {
-    throw RowError(error.category(), error.explanation(), row);
-  }
-  if (messages.empty()) throw RowError("empty_row", "the list of messages is empty", row);
-  reject_consecutive_assistants(messages, row);
-  return samples;
-}
-
-std::vector<int64_t> integers(const Json& object, const char* key, const RawRow& row) {
-  const Json& list = object.at(key);
+std::vector<int64_t> integers(const JsonValue& object, const char* key, const RawRow& row) {
+  const JsonValue& list = object.get(key);
   if (!list.is_array()) throw RowError("invalid_ids", text(key, " must be a list, found ", list.type_name()), row);
   std::vector<int64_t> values;
   values.reserve(list.size());
-  for (size_t i = 0; i < list.size(); ++i) {
-    // Beyond int64 is beyond any vocabulary; so is what JSON parsing has turned into a float.
-    if (!list[i].is_number_integer() || (list[i].is_number_unsigned() && list[i].get<uint64_t>() > INT64_MAX)) {
-      throw RowError("invalid_ids", text(key, "[", i, "] is no whole number: ", readable_prefix(list[i].dump(), 40)),
-                     row);
+  for (const JsonValue& value : list.as_array()) {
+    if (!value.is_int64()) {  // beyond int64 is beyond any vocabulary
+      throw RowError("invalid_ids",
+                     text(key, "[", values.size(), "] is no token id: ", readable_prefix(to_json(value), 40)), row);
     }
-    values.push_back(list[i].get<int64_t>());
+    values.push_back(value.as_int64());
   }
   return values;
 }
@@ -175,7 +59,7 @@ std::vector<float> weights_of_labels(const std::vector<int64_t>& ids, const std:
   return weights;
 }
 
-Sample token_sample(const Json& object, const RawRow& row) {
+Sample token_sample(const JsonValue& object, const RawRow& row) {
   Sample sample;
   sample.origin = row.origin;
   sample.ids = integers(object, "input_ids", row);
@@ -195,13 +79,13 @@ Sample token_sample(const Json& object, const RawRow& row) {
   return sample;
 }
 
-Sample text_sample(const Json& object, const RawRow& row, const RowOptions& options) {
-  const Json& value = object.at("text");
+Sample text_sample(const JsonValue& object, const RawRow& row, const RowOptions& options) {
+  const JsonValue& value = object.get("text");
   if (!value.is_string()) throw RowError("invalid_content", "text must be a string", row);
   Sample sample;
   sample.origin = row.origin;
   std::vector<size_t> ends;
-  options.tokenize(value.get_ref<const std::string&>(), sample.ids, ends);
+  options.tokenize(value.as_string(), {}, sample.ids, ends);
   sample.weights.assign(sample.ids.size(), 1.0f);
   return sample;
 }
@@ -216,22 +100,23 @@ void check_vocabulary(const Sample& sample, int64_t vocab_size) {
   }
 }
 
-std::vector<Sample> samples_of_kind(const KindKey& kind, const Json& object, const RawRow& row,
-                                    const RowOptions& options) {
-  if (kind.kind == Kind::ShareGpt || kind.kind == Kind::Alpaca) {
-    throw RowError("unsupported_kind",
-                   text(kind.name, " rows (", kind.key, ") come with later work; convert them to messages"), row);
+std::vector<Sample> samples_of_chat(const ChatRow& chat, const RawRow& row, const RowOptions& options) {
+  std::vector<Sample> samples;
+  for (ChatSample& sample : chat_samples(chat.conversation, chat.chat, chat.loss, options.tokenize, row.origin)) {
+    samples.push_back(std::move(sample.sample));
   }
-  if (kind.kind == Kind::Tokens) return {token_sample(object, row)};
-  if (!options.tokenize) input_error(row.origin, ": a ", kind.name, " row needs a tokenizer; set model.tokenizer");
-  if (kind.kind == Kind::Text) return {text_sample(object, row, options)};
-  return chat_samples(object, row, options);
+  if (chat.conversation.messages.size() == 0) throw RowError("empty_row", "the list of messages is empty", row);
+  check_trainable(chat.conversation);
+  return samples;
 }
 
-void count_bad_row(const RowError& error, ReadReport& report) {
-  ++report.bad_rows;
-  ++report.bad_by_category[error.category()];
-  if (report.first_bad.size() < kShownBadRows) report.first_bad.emplace_back(error.what());
+std::vector<Sample> samples_of_kind(const ReadRow& read, const RawRow& row, const RowOptions& options) {
+  if (read.kind == RowKind::Tokens) return {token_sample(read.object, row)};
+  if (!options.tokenize) {
+    input_error(row.origin, ": a ", kind_name(read.kind), " row needs a tokenizer; set model.tokenizer");
+  }
+  if (read.kind == RowKind::Text) return {text_sample(read.object, row, options)};
+  return samples_of_chat(*read.chat, row, options);
 }
 
 std::string describe(const std::string& category, const std::string& explanation, const RawRow& row) {
@@ -241,56 +126,69 @@ std::string describe(const std::string& category, const std::string& explanation
 
 }  // namespace
 
-bool nests_too_deep(std::string_view text) {
-  int depth = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      if (c == '"') in_string = false;
-      continue;
-    }
-    in_string = c == '"';
-    if (c == '{' || c == '[') ++depth;
-    if (c == '}' || c == ']') --depth;
-    if (depth > kMaxRowDepth) return true;
+JsonValue parse_row(const RawRow& row) {
+  const auto fail = [](const char* category, const std::string& explanation) {
+    throw ChatError(category, std::nullopt, explanation);
+  };
+  if (row.too_long)
+    fail("too_long", text("the row has more than ", kMaxRowBytes >> 20, " MiB; is a line end missing?"));
+  const size_t nul = row.text.find('\0');
+  if (nul != std::string_view::npos) {
+    fail("nul_byte", text("byte ", nul, " of the row is zero; was the file written completely?"));
   }
-  return false;
+  if (const auto offset = find_invalid_utf8(row.text)) {
+    fail("invalid_utf8", text("byte ", *offset, " of the row is not UTF-8; convert the file to UTF-8"));
+  }
+  JsonValue object;
+  if (const auto fault = parse_json(row.text, object, EqualKeys::AreFault)) {
+    const std::string where = text(" at byte ", fault->offset, " of the row");
+    if (fault->kind == JsonFault::Kind::TooDeep)
+      fail("too_deep", text("more than ", kMaxJsonDepth, " levels of brackets"));
+    if (fault->kind == JsonFault::Kind::EqualKeys) fail("duplicate_key", fault->reason + where);
+    if (fault->kind == JsonFault::Kind::LoneSurrogate) fail("lone_surrogate", fault->reason + where);
+    const char* hint = row.cut_off ? "; the file ends here: was it written completely?" : "";
+    fail("invalid_json", text("no valid JSON", where, ": ", fault->reason, hint));
+  }
+  if (!object.is_object()) {
+    fail("not_an_object", text("a row must be a JSON object {...}, found ", object.type_name()));
+  }
+  return object;
 }
 
 RowError::RowError(std::string category, const std::string& explanation, const RawRow& row)
-    : InputError(describe(category, explanation, row)), category_(std::move(category)) {}
+    : InputError(describe(category, explanation, row)), category_(std::move(category)), explanation_(explanation) {}
 
-std::vector<Sample> samples_of_row(const RawRow& row, const RowOptions& options) {
-  const Json object = parse_row(row);
-  if (!object.is_object()) {
-    throw RowError("not_an_object", text("a row must be a JSON object {...}, found ", object.type_name()), row);
+ReadRow read_row(const RawRow& row, const RowOptions& options) {
+  try {
+    ReadRow read{RowKind::Chat, parse_row(row), std::nullopt};
+    read.kind = kind_of_row(read.object);
+    if (is_conversation(read.kind)) {
+      read.chat = read_chat_row(to_chat_row(read.kind, std::exchange(read.object, JsonValue())), options);
+    }
+    return read;
+  } catch (const ChatError& error) {
+    throw RowError(error.category(), error.explanation(), row);
   }
-  std::vector<Sample> samples = samples_of_kind(kind_of(object, row), object, row, options);
-  for (const Sample& sample : samples) {
-    if (sample.ids.empty()) throw RowError("empty_row", "the row has no tokens", row);
+}
+
+std::vector<Sample> samples_of(const ReadRow& read, const RawRow& row, const RowOptions& options) {
+  std::vector<Sample> samples;
+  try {
+    samples = samples_of_kind(read, row, options);
+  } catch (const ChatError& error) {
+    throw RowError(error.category(), error.explanation(), row);
+  }
+  for (size_t part = 0; part < samples.size(); ++part) {
+    const Sample& sample = samples[part];
+    const bool is_wanted = options.loss.only_part.value_or(part) == part;
+    if (is_wanted && sample.ids.empty()) throw RowError("empty_row", "the row has no tokens", row);
     check_vocabulary(sample, options.vocab_size);
   }
   return samples;
 }
 
-std::vector<Sample> read_samples(const std::vector<std::filesystem::path>& files, const RowOptions& options,
-                                 ReadReport& report) {
-  std::vector<Sample> samples;
-  for (const auto& file : files) {
-    RowSource source(file);
-    while (const auto row = source.next()) {
-      ++report.rows;
-      try {
-        for (Sample& sample : samples_of_row(*row, options)) samples.push_back(std::move(sample));
-      } catch (const RowError& error) {
-        if (options.bad_rows == BadRows::Error) throw;
-        count_bad_row(error, report);
-      }
-    }
-  }
-  return samples;
+std::vector<Sample> samples_of_row(const RawRow& row, const RowOptions& options) {
+  return samples_of(read_row(row, options), row, options);
 }
 
 }  // namespace asterism::data

@@ -3,68 +3,64 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "asterism/core/error.h"
-#include "asterism/data/loss_mask.h"
+#include "asterism/data/chat_row.h"
+#include "asterism/data/row_kind.h"
 #include "asterism/data/row_source.h"
 #include "asterism/data/sample.h"
 
 namespace asterism::data {
 
 /// A row that cannot become samples. The text names file and line, the category, what is wrong and how the row begins.
-/// Categories: those of ChatError, and invalid_json, invalid_utf8, too_deep, not_an_object, unknown_kind,
-/// ambiguous_kind, unsupported_kind, empty_row, consecutive_assistants, invalid_option, invalid_ids, length_mismatch,
-/// label_mismatch, padded_row.
+/// The categories are listed in docs/data.md.
 class RowError : public InputError {
  public:
   RowError(std::string category, const std::string& explanation, const RawRow& row);
   const std::string& category() const { return category_; }
+  /// What is wrong, without the place and the row.
+  const std::string& explanation() const { return explanation_; }
 
  private:
-  std::string category_;
+  std::string category_, explanation_;
 };
 
-/// Auto: the row's own thinking_mode, else thinking when an assistant message has reasoning, else chat.
-enum class Thinking { Auto, Chat, Thinking };
 enum class BadRows { Error, Skip };
 
-struct RowOptions {
-  ChatOptions chat;  // thinking_mode is set per row from `thinking`
-  LossOptions loss;
-  Thinking thinking = Thinking::Auto;
+struct RowOptions : ChatDefaults {
   BadRows bad_rows = BadRows::Error;
   TokenizeFunction tokenize;  // may be empty when every row holds token ids
   int64_t vocab_size = 0;     // ids at or above it are an error; 0 = not checked
 };
 
-/// The samples of one row: one, or several with History::Split. What a row is follows from its keys (null = absent):
-///   messages   a conversation. Its own thinking_mode (unless options.thinking fixes it), reasoning_effort,
-///              drop_thinking, history and add_bos win over the options.
-///   input_ids  token ids, with optional labels aligned with them: -100 = not trained, else the id itself. Without
-///              labels every token is trained.
-///   text       plain text; every token is trained, and no token is added.
-/// RowError for a row that is none or several of these or is malformed. InputError when an id does not fit the
-/// vocabulary or text comes without a tokenizer: no single row is to blame, so these are never skipped.
-std::vector<Sample> samples_of_row(const RawRow& row, const RowOptions& options);
-
-/// Levels of brackets that a row may have.
-inline constexpr int kMaxRowDepth = 200;
-
-/// Whether a JSON text nests its brackets deeper than that: found before a recursive parser sees it.
-bool nests_too_deep(std::string_view text);
-
-struct ReadReport {
-  int64_t rows = 0;  // good and bad
-  int64_t bad_rows = 0;
-  std::map<std::string, int64_t> bad_by_category;
-  std::vector<std::string> first_bad;  // messages of the first few bad rows
+/// A row that was parsed and recognised.
+struct ReadRow {
+  RowKind kind;
+  JsonValue object;             // of token and text rows
+  std::optional<ChatRow> chat;  // of the others
 };
 
-/// The samples of all rows of the files, in order. A bad row is an error or, with BadRows::Skip, counted in `report`.
-std::vector<Sample> read_samples(const std::vector<std::filesystem::path>& files, const RowOptions& options,
-                                 ReadReport& report);
+/// What the text of a row says. RowError when it is no row of any kind.
+ReadRow read_row(const RawRow& row, const RowOptions& options);
+
+/// The samples of a row: one, or several with History::Split.
+///   Tokens  the ids, with optional labels aligned with them: -100 = not trained, else the id itself. Without labels
+///           every token is trained.
+///   Text    every token of the document is trained, and no token is added.
+///   others  chat_samples of the conversation
+/// RowError for a row that is malformed. InputError when an id does not fit the vocabulary or text comes without a
+/// tokenizer: no single row is to blame, so these are never skipped.
+std::vector<Sample> samples_of(const ReadRow& read, const RawRow& row, const RowOptions& options);
+
+/// samples_of(read_row(...)).
+std::vector<Sample> samples_of_row(const RawRow& row, const RowOptions& options);
+
+/// The object that a row is. ChatError (too_long, nul_byte, invalid_utf8, too_deep, duplicate_key, lone_surrogate,
+/// invalid_json, not_an_object) when it is none.
+JsonValue parse_row(const RawRow& row);
 
 }  // namespace asterism::data

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <iomanip>
 #include <limits>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <utility>
@@ -14,9 +15,35 @@
 #include "asterism/data/added_tokens.h"
 #include "asterism/data/bpe.h"
 #include "asterism/data/pre_tokenizer.h"
+#include "asterism/data/tokenizer_file.h"
 #include "asterism/data/utf8.h"
 
 namespace asterism::data {
+
+namespace {
+
+/// Working memory for as many calls as run at a time. A call has its own, so there is no lock while it works, and the
+/// pieces that it remembers serve the calls after it.
+class ScratchPool {
+ public:
+  std::unique_ptr<Bpe::Scratch> take() {
+    const std::lock_guard lock(mutex_);
+    if (free_.empty()) return std::make_unique<Bpe::Scratch>();
+    std::unique_ptr<Bpe::Scratch> scratch = std::move(free_.back());
+    free_.pop_back();
+    return scratch;
+  }
+  void give_back(std::unique_ptr<Bpe::Scratch> scratch) {
+    const std::lock_guard lock(mutex_);
+    free_.push_back(std::move(scratch));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Bpe::Scratch>> free_;
+};
+
+}  // namespace
 
 struct Tokenizer::Parts {
   Bpe bpe;
@@ -24,17 +51,10 @@ struct Tokenizer::Parts {
   PreTokenizer pre_tokenizer;
   std::string name;
   std::string fingerprint;
+  mutable ScratchPool scratch = {};
 };
 
 namespace {
-
-nlohmann::json parse_json(std::string_view text, const std::string& name) {
-  try {
-    return nlohmann::json::parse(text);
-  } catch (const nlohmann::json::parse_error& error) {
-    input_error(name, ": not valid JSON (damaged or incomplete file?): ", error.what());
-  }
-}
 
 /// Accepts nothing (null), or a ByteLevel part, or a Sequence of accepted parts.
 void check_only_byte_level(const JsonPart& part, const char* members) {
@@ -79,9 +99,9 @@ void check_conflicts(const JsonPart& list, const AddedTokens& added, const Bpe& 
 }
 
 // The canonical dump has sorted keys and no layout, so it is the content.
-std::string fingerprint_of(const nlohmann::json& file) {
-  const std::string content = file.dump();
-  uint64_t state = content.size();
+std::string fingerprint_of(const nlohmann::json& rest, const Bpe& bpe) {
+  const std::string content = rest.dump();
+  uint64_t state = mix_bits(bpe.content_hash() ^ content.size());
   for (size_t at = 0; at < content.size(); at += 8) {
     uint64_t word = 0;
     std::memcpy(&word, content.data() + at, std::min<size_t>(8, content.size() - at));
@@ -109,6 +129,55 @@ void check_ranges(std::span<const ByteRange> ranges, std::string_view text) {
 
 }  // namespace
 
+/// One call of Tokenizer::encode: appends tokens, and their places where these are asked for.
+class Tokenizer::TextEncoder {
+ public:
+  TextEncoder(const Parts& parts, std::string_view text, std::vector<int64_t>& ids, std::vector<ByteRange>* ranges)
+      : parts_(parts), text_(text), ids_(ids), ranges_(ranges), scratch_(parts.scratch.take()) {
+    ids_.reserve(text.size() / 4);
+    if (ranges_ != nullptr) ranges_->reserve(text.size() / 4);
+  }
+  ~TextEncoder() { parts_.scratch.give_back(std::move(scratch_)); }
+  TextEncoder(const TextEncoder&) = delete;
+  TextEncoder& operator=(const TextEncoder&) = delete;
+
+  void add_token(const AddedToken& token, ByteRange place) {
+    ids_.push_back(token.id);
+    if (ranges_ != nullptr) ranges_->push_back(place);
+  }
+
+  void add_text(ByteRange stretch) {
+    parts_.pre_tokenizer.for_each_piece(text_.substr(stretch.begin, stretch.size()), [&](const Piece& piece) {
+      add_piece(stretch.begin + piece.range.begin, stretch.begin + piece.range.end, piece.space_before);
+    });
+  }
+
+ private:
+  void add_piece(size_t begin, size_t end, bool space_before) {
+    std::string_view bytes = text_.substr(begin, end - begin);
+    if (space_before) bytes = spaced_.assign(" ").append(bytes);
+    if (bytes.size() > std::numeric_limits<uint32_t>::max()) {
+      input_error("tokenizer: a piece of ", bytes.size(), " bytes without a place to split; the limit is 4 GiB");
+    }
+    size_t next = ids_.size();
+    parts_.bpe.encode(bytes, *scratch_, ids_);
+    if (ranges_ == nullptr) return;
+    size_t token_end = space_before ? begin - 1 : begin;  // may wrap; the first token has at least the space's byte
+    for (; next < ids_.size(); ++next) {
+      token_end += parts_.bpe.token_length(ids_[next]);
+      ranges_->push_back({begin, token_end});
+      begin = token_end;
+    }
+  }
+
+  const Parts& parts_;
+  std::string_view text_;
+  std::vector<int64_t>& ids_;
+  std::vector<ByteRange>* ranges_;
+  std::string spaced_;
+  std::unique_ptr<Bpe::Scratch> scratch_;
+};
+
 Tokenizer::Tokenizer(std::unique_ptr<const Parts> parts) : parts_(std::move(parts)) {}
 Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
@@ -124,55 +193,42 @@ Tokenizer Tokenizer::load(const std::filesystem::path& folder_or_file) {
 }
 
 Tokenizer Tokenizer::parse(std::string_view json, const std::string& name) {
-  const nlohmann::json value = parse_json(json, name);
-  const JsonPart file(value, name);
+  TokenizerFile read = read_tokenizer_file(json, name);
+  const JsonPart file(read.rest, name);
   check_surroundings(file);
   const nlohmann::json none = nlohmann::json::array();
   const JsonPart added = file.find("added_tokens").value_or(JsonPart(none, name + ".added_tokens"));
-  auto parts = std::make_unique<Parts>(Parts{Bpe(file.at("model")), AddedTokens(added),
-                                             PreTokenizer(file.at("pre_tokenizer")), name, fingerprint_of(value)});
+  auto parts = std::unique_ptr<Parts>(new Parts{Bpe(file.at("model"), std::move(read.tables)), AddedTokens(added),
+                                                PreTokenizer(file.at("pre_tokenizer")), name, ""});
+  parts->fingerprint = fingerprint_of(read.rest, parts->bpe);
   check_conflicts(added, parts->added, parts->bpe);
   return Tokenizer(std::move(parts));
 }
 
 std::vector<int64_t> Tokenizer::encode(std::string_view text) const {
-  return encode_with_ranges(text).ids;
+  std::vector<int64_t> ids;
+  encode_stretches(text, {}, ids, nullptr);
+  return ids;
 }
 
 Encoding Tokenizer::encode_with_ranges(std::string_view text, std::span<const ByteRange> as_text) const {
+  Encoding out;
+  encode_stretches(text, as_text, out.ids, &out.ranges);
+  return out;
+}
+
+void Tokenizer::encode_stretches(std::string_view text, std::span<const ByteRange> as_text, std::vector<int64_t>& ids,
+                                 std::vector<ByteRange>* ranges) const {
   if (const auto bad = find_invalid_utf8(text)) {
     input_error("tokenizer: the text is not UTF-8 at byte ", *bad, " of ", text.size());
   }
   check_ranges(as_text, text);
-  Encoding out;
+  TextEncoder encoder(*parts_, text, ids, ranges);
   for (const Stretch& stretch : parts_->added.split(text, as_text)) {
     if (stretch.token == nullptr) {
-      encode_text(text, stretch.range, out);
-      continue;
-    }
-    out.ids.push_back(stretch.token->id);
-    out.ranges.push_back(stretch.range);
-  }
-  return out;
-}
-
-void Tokenizer::encode_text(std::string_view text, ByteRange stretch, Encoding& out) const {
-  Bpe::Scratch scratch;
-  std::vector<size_t> ends;
-  std::string spaced;
-  for (const Piece& piece : parts_->pre_tokenizer.split(text.substr(stretch.begin, stretch.size()))) {
-    std::string_view bytes = text.substr(stretch.begin + piece.range.begin, piece.range.size());
-    if (piece.space_before) bytes = spaced.assign(" ").append(bytes);
-    if (bytes.size() > std::numeric_limits<uint32_t>::max()) {
-      input_error("tokenizer: a piece of ", bytes.size(), " bytes without a place to split; the limit is 4 GiB");
-    }
-    ends.clear();
-    parts_->bpe.encode(bytes, scratch, out.ids, ends);
-    size_t begin = stretch.begin + piece.range.begin;
-    const size_t base = piece.space_before ? begin - 1 : begin;  // an end is >= 1, so base + end is never below begin
-    for (const size_t end : ends) {
-      out.ranges.push_back({begin, base + end});
-      begin = base + end;
+      encoder.add_text(stretch.range);
+    } else {
+      encoder.add_token(*stretch.token, stretch.range);
     }
   }
 }

@@ -66,9 +66,11 @@ class Tokenizer {
 
  private:
   struct Parts;
+  class TextEncoder;
   explicit Tokenizer(std::unique_ptr<const Parts> parts);
 
-  void encode_text(std::string_view text, ByteRange stretch, Encoding& out) const;
+  void encode_stretches(std::string_view text, std::span<const ByteRange> as_text, std::vector<int64_t>& ids,
+                        std::vector<ByteRange>* ranges) const;
 
   std::unique_ptr<const Parts> parts_;
 };

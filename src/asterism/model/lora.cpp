@@ -1,6 +1,7 @@
 #include "asterism/model/lora.h"
 
 #include <cmath>
+#include <set>
 
 #include "asterism/core/error.h"
 #include "asterism/core/rng.h"
@@ -96,6 +97,38 @@ std::vector<std::string> match_targets(const Config& config, const std::vector<s
   return selected;
 }
 
+std::vector<TensorSpec> match_modules(const Config& config, const std::vector<std::string>& modules) {
+  const std::vector<TensorSpec> specs = tensor_specs(config);
+  std::vector<bool> chosen(specs.size(), false);
+  std::set<std::string> paths;
+  for (const TensorSpec& spec : specs) {
+    for (size_t dot = spec.name.find('.'); dot != std::string::npos; dot = spec.name.find('.', dot + 1)) {
+      paths.insert(spec.name.substr(0, dot));
+    }
+  }
+  for (const std::string& module : modules) {
+    std::vector<std::string> matched;
+    for (const std::string& path : paths) {
+      const bool is_mtp = path.rfind("mtp.", 0) == 0 && module.rfind("mtp.", 0) != 0;
+      if (!is_mtp && (path == module || ends_with(path, "." + module))) matched.push_back(path + ".");
+    }
+    if (matched.empty()) {
+      const std::string near = nearest_name(module, paths);
+      input_error("modules_to_save: \"", module, "\" is no module of the model",
+                  near.empty() ? std::string() : text("; did you mean \"", near, "\"?"),
+                  " Expected the path of a module or its end, such as lm_head or mlp.gate");
+    }
+    for (size_t i = 0; i < specs.size(); ++i) {
+      for (const std::string& path : matched) chosen[i] = chosen[i] || specs[i].name.rfind(path, 0) == 0;
+    }
+  }
+  std::vector<TensorSpec> selected;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    if (chosen[i]) selected.push_back(specs[i]);
+  }
+  return selected;
+}
+
 LoraShapes lora_shapes(const TensorSpec& spec, int64_t rank) {
   if (spec.shape.size() == 3) {
     const int64_t experts = spec.shape[0], out = spec.shape[1], in = spec.shape[2];
@@ -111,7 +144,7 @@ std::vector<std::string> attach_lora(const Config& config, Weights& weights, con
     const std::string path = projection_path(spec.name);
     if (next == paths.size() || paths[next] != path) return;
     ++next;
-    const auto type = projection.weight.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+    const auto type = projection.weight.sum_type();
     const LoraShapes shapes = lora_shapes(spec, lora.rank);
     at::Tensor a = at::empty(shapes.a, at::kFloat);
     const double bound = 1.0 / std::sqrt(static_cast<double>(shapes.a.back()));
@@ -129,7 +162,7 @@ void set_lora_dropout(const Config& config, Weights& weights, double dropout) {
 }
 
 at::Tensor merged_weight(const Projection& projection) {
-  const at::Tensor weight = projection.weight.to(ops::sum_type(projection.weight.scalar_type()));
+  const at::Tensor weight = projection.weight.to(projection.weight.sum_type());
   if (!projection.lora) return weight;
   const ops::LoraPair& lora = *projection.lora;
   if (weight.dim() == 2) return weight + ops::matmul_nn(lora.b_NR, lora.a_RK) * lora.scale;

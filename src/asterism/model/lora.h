@@ -13,6 +13,7 @@ struct LoraConfig {
   bool rslora = false;   // scale = alpha / sqrt(rank) instead of alpha / rank
   double dropout = 0.0;  // on plain linear targets; packed experts and o_a_proj have none, as in PEFT
   std::vector<std::string> targets = {"attention", "shared_experts", "experts"};
+  std::vector<std::string> modules_to_save = {};  // trained in full beside the pairs and kept in the adapter
 
   double scale() const;
 };
@@ -29,6 +30,12 @@ bool adapted_as_parameter(const std::string& path);
 /// meant below every layer ("self_attn.q_b_proj"). The whole path must match, so "self_attn.kv_proj" never hits the
 /// compressor's kv_proj. InputError for a target that matches nothing, with the nearest known one.
 std::vector<std::string> match_targets(const Config& config, const std::vector<std::string>& targets);
+
+/// The tensors of the modules that `modules` name, in the order of the model: a name is the path of a module or its end
+/// ("lm_head", "mlp.gate", "attn_hc"), and stands for all tensors below each module it matches, hash tables and router
+/// biases included. MTP blocks are meant only by names that start with "mtp.". InputError for a name that matches
+/// nothing, with the nearest known one.
+std::vector<TensorSpec> match_modules(const Config& config, const std::vector<std::string>& modules);
 
 /// Fresh pairs on the selected projections: A uniform in +-1 / sqrt(in) (Kaiming-uniform as PEFT initialises), B zero,
 /// fp32 (fp64 when the weights are). Values are a function of (seed, path) alone. Returns the adapted paths.

@@ -117,7 +117,7 @@ class Walk {
 
   void projection(const std::string& name, std::vector<int64_t> shape, Projection& p) {
     if (projections_ != nullptr) (*projections_)({name, shape, TensorRole::kMatrix}, p);
-    tensor(name, std::move(shape), TensorRole::kMatrix, p.weight);
+    tensor(name, std::move(shape), TensorRole::kMatrix, p.weight.plain);
   }
 
   const Config& c_;
@@ -148,6 +148,25 @@ std::vector<TensorSpec> tensor_specs(const Config& config) {
 
 void for_each_tensor(const Config& config, Weights& weights, const TensorVisitor& visit) {
   Walk(config, &visit, nullptr).model(weights);
+}
+
+void for_each_weight(const Config& config, const Weights& weights, const WeightVisitor& visit) {
+  Weights handles = weights;  // the walk hands out slots that may be changed; handles share the memory
+  // A projection is visited before its tensor.
+  const ops::Matrix* matrix = nullptr;
+  const ProjectionVisitor projections = [&](const TensorSpec&, Projection& p) { matrix = &p.weight; };
+  const TensorVisitor tensors = [&](const TensorSpec& spec, at::Tensor& tensor) {
+    visit(spec, matrix != nullptr ? *matrix : ops::Matrix(tensor));
+    matrix = nullptr;
+  };
+  Walk(config, &tensors, &projections).model(handles);
+}
+
+std::map<std::string, int64_t> bytes_by_storage(const Config& config, const Weights& weights) {
+  std::map<std::string, int64_t> bytes;
+  for_each_weight(config, weights,
+                  [&](const TensorSpec&, const ops::Matrix& weight) { bytes[weight.storage()] += weight.bytes(); });
+  return bytes;
 }
 
 void for_each_projection(const Config& config, Weights& weights, const ProjectionVisitor& visit) {

@@ -3,18 +3,21 @@
 #include <ATen/ATen.h>
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "asterism/model/config.h"
 #include "asterism/ops/linear.h"
+#include "asterism/ops/matrix.h"
 
 namespace asterism::model {
 
-/// A matrix that may carry a LoRA update. For packed experts the pair has PEFT's layout (ops/experts.h).
+/// A matrix that may be kept packed and may carry a LoRA update. For experts the pair has PEFT's layout
+/// (ops/experts.h).
 struct Projection {
-  at::Tensor weight;
+  ops::Matrix weight;
   std::optional<ops::LoraPair> lora;
   double lora_dropout = 0.0;
 };
@@ -125,14 +128,23 @@ using TensorVisitor = std::function<void(const TensorSpec& spec, at::Tensor& ten
 using ProjectionVisitor = std::function<void(const TensorSpec& spec, Projection& projection)>;
 
 /// Calls `visit` for every tensor of the model (LoRA matrices excluded), in the order of tensor_specs; slots that the
-/// configuration needs are created first.
+/// configuration needs are created first. The slot of a matrix that is kept packed is undefined: who reads all values
+/// takes for_each_weight.
 void for_each_tensor(const Config& config, Weights& weights, const TensorVisitor& visit);
+
+/// Calls `visit` for every tensor of the model (LoRA matrices excluded) as it is kept, plain or packed, in the order of
+/// tensor_specs.
+using WeightVisitor = std::function<void(const TensorSpec& spec, const ops::Matrix& weight)>;
+void for_each_weight(const Config& config, const Weights& weights, const WeightVisitor& visit);
+
+/// Memory of the weights in bytes, by how they are kept: "fp32", "bf16", "fp8", "fp4", "int64".
+std::map<std::string, int64_t> bytes_by_storage(const Config& config, const Weights& weights);
 
 /// Calls `visit` for every matrix that may carry LoRA.
 void for_each_projection(const Config& config, Weights& weights, const ProjectionVisitor& visit);
 
 /// Calls `visit` for every tensor that one half holds, LoRA matrices included: how the recomputation node swaps leaves
-/// in.
+/// in. Packed matrices are constants that no leaf replaces: their slots are undefined.
 using SlotVisitor = std::function<void(at::Tensor& tensor)>;
 void for_each_slot(const Config& config, const LayerSpec& layer, AttentionHalf& half, const SlotVisitor& visit);
 void for_each_slot(const Config& config, const LayerSpec& layer, MoeHalf& half, const SlotVisitor& visit);

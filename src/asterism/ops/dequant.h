@@ -18,7 +18,5 @@ at::Tensor dequant_fp4(const at::Tensor& bytes, const at::Tensor& scale, at::Sca
 float decode_e8m0(uint8_t byte);
 /// 1-4-3, bias 7, largest 448, no infinities, NaN 0x7F and 0xFF.
 float decode_e4m3(uint8_t byte);
-/// The low four bits: sign and one of 0, 0.5, 1, 1.5, 2, 3, 4, 6.
-float decode_e2m1(uint8_t nibble);
 
 }  // namespace asterism::ops

@@ -3,6 +3,8 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "asterism/ops/matmul.h"
+#include "asterism/ops/packed_matmul.h"
+#include "asterism/ops/swiglu.h"
 
 namespace asterism::ops {
 
@@ -13,14 +15,9 @@ using torch::autograd::variable_list;
 
 // ---- rows -----------------------------------------------------------------------------------------------------------
 
-struct Rows {
-  int64_t expert, first, count;
-  at::Tensor of(const at::Tensor& x) const { return x.narrow(0, first, count); }
-};
-
 // The experts that have rows.
-std::vector<Rows> busy_experts(const std::vector<int64_t>& offsets) {
-  std::vector<Rows> busy;
+std::vector<RowRange> busy_experts(const std::vector<int64_t>& offsets) {
+  std::vector<RowRange> busy;
   for (int64_t e = 0; e + 1 < static_cast<int64_t>(offsets.size()); ++e) {
     if (offsets[e + 1] > offsets[e]) busy.push_back({e, offsets[e], offsets[e + 1] - offsets[e]});
   }
@@ -50,115 +47,82 @@ ExpertPair unpack(const at::Tensor& a, const at::Tensor& b, int64_t num_experts,
           (b.to(type).view({b.size(0), r, num_experts}).permute({2, 0, 1}) * scale).contiguous()};
 }
 
-// ---- one packed matrix of all experts -------------------------------------------------------------------------------
+// ---- one matrix of all experts --------------------------------------------------------------------------------------
 
 // W [E, out, in] and its update, if it has one.
-struct PackedMatrix {
-  at::Tensor weight;
+struct ExpertMatrix {
+  Matrix weight;
   std::optional<ExpertPair> lora;
 };
 
 // y_R = x_R W_eᵀ + scale (x_R A_eᵀ) B_eᵀ, expert by expert
-at::Tensor multiply(const at::Tensor& x_RK, const PackedMatrix& matrix, const std::vector<Rows>& busy) {
-  at::Tensor y_RN = at::empty({x_RK.size(0), matrix.weight.size(1)}, x_RK.options());
-  for (const Rows& rows : busy) {
-    const at::Tensor x = rows.of(x_RK), y = matmul_nt(x, matrix.weight[rows.expert]);
-    if (!matrix.lora) {
-      rows.of(y_RN).copy_(y);
-      continue;
-    }
-    const at::Tensor hidden = matmul_nt(x, matrix.lora->a_ERK[rows.expert], sum_type(x.scalar_type()));
-    rows.of(y_RN).copy_(matmul_nt(hidden, matrix.lora->b_ENR[rows.expert]).add_(y));
+at::Tensor multiply(const at::Tensor& x_RK, const ExpertMatrix& matrix, const std::vector<RowRange>& busy) {
+  at::Tensor y_RN;
+  if (matrix.weight.packed) {
+    y_RN = packed_matmul_nt(x_RK, *matrix.weight.packed, busy);
+  } else {
+    y_RN = at::empty({x_RK.size(0), matrix.weight.plain.size(1)}, x_RK.options());
+    for (const RowRange& rows : busy) rows.of(y_RN).copy_(matmul_nt(rows.of(x_RK), matrix.weight.plain[rows.matrix]));
+  }
+  if (!matrix.lora) return y_RN;
+  for (const RowRange& rows : busy) {
+    const at::Tensor hidden = matmul_nt(rows.of(x_RK), matrix.lora->a_ERK[rows.matrix], sum_type(x_RK.scalar_type()));
+    rows.of(y_RN).copy_(matmul_nt(hidden, matrix.lora->b_ENR[rows.matrix]).add_(rows.of(y_RN)));
   }
   return y_RN;
 }
 
 // grad_x_R = grad_y_R W_e + scale (grad_y_R B_e) A_e
-at::Tensor multiply_grad_x(const at::Tensor& grad_RN, const PackedMatrix& matrix, const std::vector<Rows>& busy) {
-  at::Tensor grad_RK = at::empty({grad_RN.size(0), matrix.weight.size(2)}, grad_RN.options());
-  for (const Rows& rows : busy) {
-    const at::Tensor grad = rows.of(grad_RN), grad_x = matmul_nn(grad, matrix.weight[rows.expert]);
-    if (!matrix.lora) {
-      rows.of(grad_RK).copy_(grad_x);
-      continue;
+at::Tensor multiply_grad_x(const at::Tensor& grad_RN, const ExpertMatrix& matrix, const std::vector<RowRange>& busy) {
+  at::Tensor grad_RK;
+  if (matrix.weight.packed) {
+    grad_RK = packed_matmul_nn(grad_RN, *matrix.weight.packed, busy);
+  } else {
+    grad_RK = at::empty({grad_RN.size(0), matrix.weight.plain.size(2)}, grad_RN.options());
+    for (const RowRange& rows : busy) {
+      rows.of(grad_RK).copy_(matmul_nn(rows.of(grad_RN), matrix.weight.plain[rows.matrix]));
     }
-    const at::Tensor hidden = matmul_nn(grad, matrix.lora->b_ENR[rows.expert], sum_type(grad.scalar_type()));
-    rows.of(grad_RK).copy_(matmul_nn(hidden, matrix.lora->a_ERK[rows.expert]).add_(grad_x));
+  }
+  if (!matrix.lora) return grad_RK;
+  for (const RowRange& rows : busy) {
+    const at::Tensor hidden =
+        matmul_nn(rows.of(grad_RN), matrix.lora->b_ENR[rows.matrix], sum_type(grad_RN.scalar_type()));
+    rows.of(grad_RK).copy_(matmul_nn(hidden, matrix.lora->a_ERK[rows.matrix]).add_(rows.of(grad_RK)));
   }
   return grad_RK;
 }
 
 at::Tensor weight_grad(const at::Tensor& grad_RN, const at::Tensor& x_RK, const at::Tensor& weight,
-                       const std::vector<Rows>& busy) {
+                       const std::vector<RowRange>& busy) {
   at::Tensor grad = at::zeros_like(weight);
-  for (const Rows& rows : busy) {
-    grad[rows.expert].copy_(matmul_tn(rows.of(grad_RN), rows.of(x_RK), weight.scalar_type()));
+  for (const RowRange& rows : busy) {
+    grad[rows.matrix].copy_(matmul_tn(rows.of(grad_RN), rows.of(x_RK), weight.scalar_type()));
   }
   return grad;
 }
 
 // Gradients of A and B in PEFT's layout.
 std::pair<at::Tensor, at::Tensor> lora_grad(const at::Tensor& grad_RN, const at::Tensor& x_RK, const ExpertPair& pair,
-                                            double scale, const std::vector<Rows>& busy) {
+                                            double scale, const std::vector<RowRange>& busy) {
   const at::ScalarType type = pair.a_ERK.scalar_type();
   at::Tensor grad_a = at::zeros_like(pair.a_ERK), grad_b = at::zeros_like(pair.b_ENR);
-  for (const Rows& rows : busy) {
+  for (const RowRange& rows : busy) {
     const at::Tensor x = rows.of(x_RK), grad = rows.of(grad_RN);
-    const at::Tensor a = pair.a_ERK[rows.expert], b = pair.b_ENR[rows.expert];
-    grad_a[rows.expert].copy_(matmul_tn(matmul_nn(grad, b, type), x));
-    grad_b[rows.expert].copy_(matmul_tn(grad, matmul_nt(x, a, type), type).mul_(scale));
+    const at::Tensor a = pair.a_ERK[rows.matrix], b = pair.b_ENR[rows.matrix];
+    grad_a[rows.matrix].copy_(matmul_tn(matmul_nn(grad, b, type), x));
+    grad_b[rows.matrix].copy_(matmul_tn(grad, matmul_nt(x, a, type), type).mul_(scale));
   }
   const int64_t num_experts = grad_a.size(0), r = grad_a.size(1);
   return {grad_a.reshape({num_experts * r, grad_a.size(2)}),
           grad_b.permute({1, 2, 0}).reshape({grad_b.size(1), r * num_experts})};
 }
 
-// ---- activation -----------------------------------------------------------------------------------------------------
-
-// The clamped halves of a gate_up output and what forward and backward make of them.
-struct Activation {
-  at::Tensor gate, up;  // before the clamps, fp32 (fp64)
-  at::Tensor clamped_gate, clamped_up;
-  at::Tensor sigmoid;  // of the clamped gate
-};
-
-Activation activate(const at::Tensor& gate_up_RJ, double limit) {
-  const at::Tensor wide = gate_up_RJ.to(sum_type(gate_up_RJ.scalar_type()));
-  const int64_t width = wide.size(1) / 2;
-  Activation a{.gate = wide.narrow(1, 0, width),
-               .up = wide.narrow(1, width, width),
-               .clamped_gate = {},
-               .clamped_up = {},
-               .sigmoid = {}};
-  a.clamped_gate = limit > 0 ? a.gate.clamp_max(limit) : a.gate;
-  a.clamped_up = limit > 0 ? a.up.clamp(-limit, limit) : a.up;
-  a.sigmoid = at::sigmoid(a.clamped_gate);
-  return a;
-}
-
-at::Tensor weighted_output(const Activation& a, const at::Tensor& weight_R) {
-  return a.clamped_gate * a.sigmoid * a.clamped_up * weight_R.unsqueeze(1);
-}
-
-struct ActivationGradients {
-  at::Tensor gate_up_RJ, weight_R;
-};
-
-// At a clamp's exact limit the gradient passes.
-ActivationGradients activation_grad(const Activation& a, const at::Tensor& weight_R, const at::Tensor& grad_RI,
-                                    double limit) {
-  const at::Tensor silu = a.clamped_gate * a.sigmoid;
-  const at::Tensor weighted = grad_RI * weight_R.unsqueeze(1);
-  at::Tensor gate = weighted * a.clamped_up * a.sigmoid * (1 + a.clamped_gate * (1 - a.sigmoid));
-  at::Tensor up = weighted * silu;
-  if (limit > 0) {
-    gate.masked_fill_(a.gate > limit, 0);
-    up.masked_fill_(a.up.abs() > limit, 0);
-  }
-  return {at::cat({gate, up}, 1), (grad_RI * silu * a.clamped_up).sum(1)};
-}
-
 // ---- the node -------------------------------------------------------------------------------------------------------
+
+// Weights that are packed: constants, which autograd does not see.
+struct PackedExperts {
+  std::optional<PackedMatrix> gate_up, down;
+};
 
 // One node for gather, both products, activation and combine: it keeps x and the gate_up output, where a composition
 // would keep the gathered rows, both clamps, the activation and the unsummed outputs.
@@ -166,19 +130,20 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
   using OptionalTensor = std::optional<at::Tensor>;
 
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x_TD, const at::Tensor& weight_TK,
-                            const at::Tensor& gate_up, const at::Tensor& down, const OptionalTensor& gate_up_a,
+                            const OptionalTensor& gate_up, const OptionalTensor& down, const OptionalTensor& gate_up_a,
                             const OptionalTensor& gate_up_b, const OptionalTensor& down_a, const OptionalTensor& down_b,
-                            const Dispatch& dispatch, double limit, double gate_up_scale, double down_scale) {
-    const std::vector<Rows> busy = busy_experts(dispatch.offsets);
-    const PackedMatrix first = packed(gate_up, gate_up_a, gate_up_b, gate_up_scale);
-    const PackedMatrix second = packed(down, down_a, down_b, down_scale);
+                            const Dispatch& dispatch, double limit, double gate_up_scale, double down_scale,
+                            const PackedExperts& packed) {
+    const std::vector<RowRange> busy = busy_experts(dispatch.offsets);
+    const ExpertMatrix first = adapted(packed.gate_up, gate_up, gate_up_a, gate_up_b, gate_up_scale);
+    const ExpertMatrix second = adapted(packed.down, down, down_a, down_b, down_scale);
     const at::Tensor gate_up_RJ = multiply(x_TD.index_select(0, dispatch.token_R), first, busy);
     const at::Tensor weight_R = row_weights(weight_TK, dispatch.slot_R, x_TD);
-    const at::Tensor hidden_RI = weighted_output(activate(gate_up_RJ, limit), weight_R).to(x_TD.scalar_type());
+    const at::Tensor hidden_RI = swiglu_values(gate_up_RJ, weight_R, limit);
 
-    ctx->save_for_backward({x_TD, weight_TK, gate_up, down, gate_up_a.value_or(at::Tensor()),
-                            gate_up_b.value_or(at::Tensor()), down_a.value_or(at::Tensor()),
-                            down_b.value_or(at::Tensor()), gate_up_RJ});
+    const at::Tensor none;
+    ctx->save_for_backward({x_TD, weight_TK, gate_up.value_or(none), down.value_or(none), gate_up_a.value_or(none),
+                            gate_up_b.value_or(none), down_a.value_or(none), down_b.value_or(none), gate_up_RJ});
     ctx->saved_data["offsets"] = dispatch.offsets;
     ctx->saved_data["token"] = dispatch.token_R;
     ctx->saved_data["slot"] = dispatch.slot_R;
@@ -186,6 +151,8 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
     ctx->saved_data["limit"] = limit;
     ctx->saved_data["gate_up_scale"] = gate_up_scale;
     ctx->saved_data["down_scale"] = down_scale;
+    if (packed.gate_up) ctx->saved_data["packed_gate_up"] = to_ivalue(*packed.gate_up);
+    if (packed.down) ctx->saved_data["packed_down"] = to_ivalue(*packed.down);
     return combine_rows(multiply(hidden_RI, second, busy), dispatch.row_TK);
   }
 
@@ -195,30 +162,33 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
     const double limit = ctx->saved_data["limit"].toDouble();
     const double gate_up_scale = ctx->saved_data["gate_up_scale"].toDouble();
     const double down_scale = ctx->saved_data["down_scale"].toDouble();
-    const std::vector<Rows> busy = busy_experts(ctx->saved_data["offsets"].toIntVector());
+    const std::vector<RowRange> busy = busy_experts(ctx->saved_data["offsets"].toIntVector());
     const at::Tensor token_R = ctx->saved_data["token"].toTensor(), slot_R = ctx->saved_data["slot"].toTensor();
-    const PackedMatrix first = packed(gate_up, present(saved[4]), present(saved[5]), gate_up_scale);
-    const PackedMatrix second = packed(down, present(saved[6]), present(saved[7]), down_scale);
-    const std::array<bool, 8> needs = needed(ctx, first.lora.has_value(), second.lora.has_value());
+    const PackedExperts packed{kept(ctx, "packed_gate_up"), kept(ctx, "packed_down")};
+    const ExpertMatrix first =
+        adapted(packed.gate_up, present(gate_up), present(saved[4]), present(saved[5]), gate_up_scale);
+    const ExpertMatrix second = adapted(packed.down, present(down), present(saved[6]), present(saved[7]), down_scale);
+    const std::array<bool, 8> needs = needed(ctx, saved);
 
     const at::Tensor grad_RD = grads[0].to(x_TD.scalar_type()).index_select(0, token_R);
-    const Activation activation = activate(saved[8], limit);
+    const at::Tensor& gate_up_RJ = saved[8];
     const at::Tensor weight_R = row_weights(weight_TK, slot_R, x_TD);
-    variable_list result(12);
+    variable_list result(13);
     if (needs[3] || needs[6] || needs[7]) {
-      const at::Tensor hidden_RI = weighted_output(activation, weight_R).to(x_TD.scalar_type());
+      const at::Tensor hidden_RI = swiglu_values(gate_up_RJ, weight_R, limit);
       if (needs[3]) result[3] = weight_grad(grad_RD, hidden_RI, down, busy);
       if (second.lora) set_lora_grad(result, 6, lora_grad(grad_RD, hidden_RI, *second.lora, down_scale, busy), saved);
     }
-    const at::Tensor grad_RI = multiply_grad_x(grad_RD, second, busy).to(weight_R.scalar_type());
-    const ActivationGradients inner = activation_grad(activation, weight_R, grad_RI, limit);
-    const at::Tensor grad_RJ = inner.gate_up_RJ.to(x_TD.scalar_type());
+    const bool want_inner = needs[0] || needs[2] || needs[4] || needs[5];
+    const SwigluGradients inner =
+        swiglu_gradients(multiply_grad_x(grad_RD, second, busy), gate_up_RJ, weight_R, limit, want_inner, needs[1]);
+    const at::Tensor& grad_RJ = inner.gate_up;
     if (needs[0]) {
       result[0] = combine_rows(multiply_grad_x(grad_RJ, first, busy), ctx->saved_data["row"].toTensor());
     }
     if (needs[1]) {
-      at::Tensor grad_weight = at::empty({weight_TK.numel()}, inner.weight_R.options());
-      grad_weight.index_copy_(0, slot_R, inner.weight_R);
+      at::Tensor grad_weight = at::empty({weight_TK.numel()}, inner.row_weight.options());
+      grad_weight.index_copy_(0, slot_R, inner.row_weight);
       result[1] = grad_weight.view(weight_TK.sizes()).to(weight_TK.scalar_type());
     }
     if (needs[2] || needs[4] || needs[5]) {
@@ -232,22 +202,28 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
  private:
   static OptionalTensor present(const at::Tensor& x) { return x.defined() ? OptionalTensor(x) : std::nullopt; }
 
-  static PackedMatrix packed(const at::Tensor& weight, const OptionalTensor& a, const OptionalTensor& b, double scale) {
-    if (!a) return {weight, std::nullopt};
-    return {weight, unpack(*a, *b, weight.size(0), scale)};
+  static std::optional<PackedMatrix> kept(AutogradContext* ctx, const std::string& key) {
+    const auto found = ctx->saved_data.find(key);
+    return found == ctx->saved_data.end() ? std::nullopt : std::optional(packed_of(found->second));
+  }
+
+  static ExpertMatrix adapted(const std::optional<PackedMatrix>& packed, const OptionalTensor& plain,
+                              const OptionalTensor& a, const OptionalTensor& b, double scale) {
+    ExpertMatrix matrix{packed ? Matrix(*packed) : Matrix(*plain), std::nullopt};
+    if (a) matrix.lora = unpack(*a, *b, matrix.weight.size(0), scale);
+    return matrix;
   }
 
   static at::Tensor row_weights(const at::Tensor& weight_TK, const at::Tensor& slot_R, const at::Tensor& x_TD) {
     return weight_TK.reshape({-1}).index_select(0, slot_R).to(sum_type(x_TD.scalar_type()));
   }
 
-  // Autograd counts edges of the tensors that are there; absent updates have none.
-  static std::array<bool, 8> needed(AutogradContext* ctx, bool has_first, bool has_second) {
+  // Autograd counts edges of the tensors that are there; absent updates and packed weights have none.
+  static std::array<bool, 8> needed(AutogradContext* ctx, const variable_list& saved) {
     std::array<bool, 8> needs{};
     size_t edge = 0;
     for (size_t i = 0; i < needs.size(); ++i) {
-      const bool there = i < 4 || (i < 6 ? has_first : has_second);
-      if (there) needs[i] = ctx->needs_input_grad(edge++);
+      if (saved[i].defined()) needs[i] = ctx->needs_input_grad(edge++);
     }
     return needs;
   }
@@ -259,21 +235,21 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
   }
 };
 
-void check_lora(const char* name, const std::optional<ExpertLora>& lora, const at::Tensor& packed) {
+void check_lora(const char* name, const std::optional<ExpertLora>& lora, const Matrix& weight) {
   if (!lora) return;
-  const int64_t num_experts = packed.size(0);
+  const int64_t num_experts = weight.size(0);
   const at::Tensor &a = lora->a_RK, &b = lora->b_NR;
-  TORCH_CHECK(a.dim() == 2 && a.size(1) == packed.size(2) && a.size(0) > 0 && a.size(0) % num_experts == 0,
-              "[grouped_experts] A of the ", name, " update must be [", num_experts, " * r, ", packed.size(2),
+  TORCH_CHECK(a.dim() == 2 && a.size(1) == weight.size(2) && a.size(0) > 0 && a.size(0) % num_experts == 0,
+              "[grouped_experts] A of the ", name, " update must be [", num_experts, " * r, ", weight.size(2),
               "], got ", a.sizes());
-  TORCH_CHECK(b.dim() == 2 && b.size(0) == packed.size(1) && b.size(1) == a.size(0), "[grouped_experts] B of the ",
-              name, " update must be [", packed.size(1), ", ", a.size(0), "], got ", b.sizes());
+  TORCH_CHECK(b.dim() == 2 && b.size(0) == weight.size(1) && b.size(1) == a.size(0), "[grouped_experts] B of the ",
+              name, " update must be [", weight.size(1), ", ", a.size(0), "], got ", b.sizes());
 }
 
 }  // namespace
 
 at::Tensor grouped_experts(const at::Tensor& x_TD, const at::Tensor& weight_TK, const Dispatch& dispatch,
-                           const at::Tensor& gate_up, const at::Tensor& down, double limit,
+                           const Matrix& gate_up, const Matrix& down, double limit,
                            const std::optional<ExpertLora>& gate_up_lora, const std::optional<ExpertLora>& down_lora) {
   const int64_t num_experts = dispatch.num_experts;
   TORCH_CHECK(x_TD.dim() == 2 && x_TD.size(0) == dispatch.row_TK.size(0), "[grouped_experts] x must be [",
@@ -291,10 +267,10 @@ at::Tensor grouped_experts(const at::Tensor& x_TD, const at::Tensor& weight_TK, 
   check_lora("down", down_lora, down);
   using Optional = std::optional<at::Tensor>;
   return ExpertsFunction::apply(
-      x_TD, weight_TK, gate_up, down, gate_up_lora ? Optional(gate_up_lora->a_RK) : Optional(),
+      x_TD, weight_TK, gate_up.input(), down.input(), gate_up_lora ? Optional(gate_up_lora->a_RK) : Optional(),
       gate_up_lora ? Optional(gate_up_lora->b_NR) : Optional(), down_lora ? Optional(down_lora->a_RK) : Optional(),
       down_lora ? Optional(down_lora->b_NR) : Optional(), dispatch, limit, gate_up_lora ? gate_up_lora->scale : 0.0,
-      down_lora ? down_lora->scale : 0.0);
+      down_lora ? down_lora->scale : 0.0, PackedExperts{gate_up.packed, down.packed});
 }
 
 }  // namespace asterism::ops

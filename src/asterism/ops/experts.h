@@ -29,10 +29,11 @@ using ExpertLora = LoraPair;
 /// The routed experts (4.2): y[t] = sum over slots, in slot order, of weight[t, slot] *
 /// down_e(swiglu(gate_up_e(x[t]))). The weight multiplies the activation before the down projection, as the reference
 /// program does. x_TD [T, D] in the compute type; weight_TK [T, K] fp32 (fp64); gate_up [E, 2 I, D], down [E, D, I] in
-/// storage type. Returns [T, D] in the type of x, summed in fp32 (fp64) in slot order: bitwise repeatable.
-/// Differentiable in x, weight, gate_up, down and the four LoRA matrices; experts without rows get zero gradients.
+/// storage type or packed. Returns [T, D] in the type of x, summed in fp32 (fp64) in slot order: bitwise repeatable.
+/// Differentiable in x, weight, plain gate_up and down, and the four LoRA matrices; experts without rows get zero
+/// gradients. Packed experts are decoded tile by tile in both passes (ops/packed_matmul.h), and only those with rows.
 at::Tensor grouped_experts(const at::Tensor& x_TD, const at::Tensor& weight_TK, const Dispatch& dispatch,
-                           const at::Tensor& gate_up, const at::Tensor& down, double limit,
+                           const Matrix& gate_up, const Matrix& down, double limit,
                            const std::optional<ExpertLora>& gate_up_lora, const std::optional<ExpertLora>& down_lora);
 
 }  // namespace asterism::ops

@@ -8,6 +8,7 @@
 
 #include "asterism/core/rng.h"
 #include "asterism/ops/matmul.h"
+#include "asterism/ops/packed_matmul.h"
 
 namespace asterism::ops {
 
@@ -98,6 +99,23 @@ at::Tensor part(const at::Tensor& tensor, int64_t dim, int64_t group, int64_t gr
   return tensor.narrow(dim, group * length, length);
 }
 
+// The same part of the rows of a weight.
+Matrix part(const Matrix& w_MK, int64_t group, int64_t groups) {
+  if (!w_MK.packed) return part(w_MK.plain, 0, group, groups);
+  const int64_t length = w_MK.packed->rows() / groups;
+  return w_MK.packed->rows_of(group * length, length);
+}
+
+at::Tensor times_transpose(const at::Tensor& x_TK, const Matrix& w_NK) {
+  if (!w_NK.packed) return matmul_nt(x_TK, w_NK.plain);
+  return packed_matmul_nt(x_TK, *w_NK.packed, RowRange{0, 0, x_TK.size(0)});
+}
+
+at::Tensor times(const at::Tensor& x_TN, const Matrix& w_NK) {
+  if (!w_NK.packed) return matmul_nn(x_TN, w_NK.plain);
+  return packed_matmul_nn(x_TN, *w_NK.packed, RowRange{0, 0, x_TN.size(0)});
+}
+
 // One part is the whole already: no copy.
 at::Tensor join(const std::vector<at::Tensor>& parts, int64_t dim) {
   return parts.size() == 1 ? parts[0] : at::cat(parts, dim);
@@ -106,19 +124,21 @@ at::Tensor join(const std::vector<at::Tensor>& parts, int64_t dim) {
 struct LinearArgs {
   int64_t groups = 1;
   double lora_scale = 0.0;
-  std::optional<Dropout> dropout;  // only with one group
+  std::optional<Dropout> dropout;      // only with one group
+  std::optional<PackedMatrix> packed;  // the weight, when it is packed: not an input that autograd could see
 };
 
 // Own node, for plain and grouped projections: saves x, the weights and H = x Aᵀ, and never forms W + scale * B A.
 struct Linear : torch::autograd::Function<Linear> {
-  // x_TJ [T, G * K], w_MK [G * N, K], a_RK [r, K], b_MR [G * N, r] -> [T, G * N]
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x_TJ, const at::Tensor& w_MK,
+  // x_TJ [T, G * K], w_MK [G * N, K] (absent when packed), a_RK [r, K], b_MR [G * N, r] -> [T, G * N]
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x_TJ, const std::optional<at::Tensor>& w_MK,
                             const std::optional<at::Tensor>& a_RK, const std::optional<at::Tensor>& b_MR,
                             const LinearArgs& args) {
+    const Matrix weight = args.packed ? Matrix(*args.packed) : Matrix(*w_MK);
     std::vector<at::Tensor> outputs, hidden;
     for (int64_t g = 0; g < args.groups; ++g) {
       const at::Tensor x_TK = part(x_TJ, 1, g, args.groups);
-      at::Tensor y_TN = matmul_nt(x_TK, part(w_MK, 0, g, args.groups));
+      at::Tensor y_TN = times_transpose(x_TK, part(weight, g, args.groups));
       if (a_RK) {
         hidden.push_back(matmul_nt(args.dropout ? drop(x_TK, *args.dropout) : x_TK, *a_RK));
         add_scaled_product(y_TN, hidden.back(), part(*b_MR, 0, g, args.groups).t(), args.lora_scale);
@@ -126,27 +146,34 @@ struct Linear : torch::autograd::Function<Linear> {
       outputs.push_back(std::move(y_TN));
     }
     // A frozen projection keeps no activation, and a projection of constants keeps no weight.
-    const bool keep_x = w_MK.requires_grad() || a_RK.has_value(), keep_w = x_TJ.requires_grad();
-    ctx->save_for_backward({keep_x ? x_TJ : at::Tensor(), keep_w ? w_MK : at::Tensor(), a_RK.value_or(at::Tensor()),
-                            b_MR.value_or(at::Tensor()), a_RK ? join(hidden, 1) : at::Tensor(),
+    const bool trained = w_MK && w_MK->requires_grad();
+    const bool keep_x = trained || a_RK.has_value(), keep_w = x_TJ.requires_grad();
+    ctx->save_for_backward({keep_x ? x_TJ : at::Tensor(), keep_w && w_MK ? *w_MK : at::Tensor(),
+                            a_RK.value_or(at::Tensor()), b_MR.value_or(at::Tensor()),
+                            a_RK ? join(hidden, 1) : at::Tensor(),
                             args.dropout ? args.dropout->token_T : at::Tensor()});
     ctx->saved_data["groups"] = args.groups;
     ctx->saved_data["lora_scale"] = args.lora_scale;
-    ctx->saved_data["w_type"] = w_MK.scalar_type();
+    if (trained) ctx->saved_data["w_type"] = w_MK->scalar_type();
+    if (args.packed) ctx->saved_data["packed"] = to_ivalue(*args.packed);
     if (args.dropout) save_dropout(ctx, *args.dropout);
     return join(outputs, 1);
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const auto saved = ctx->get_saved_variables();
-    const at::Tensor &x_TJ = saved[0], &w_MK = saved[1], &a_RK = saved[2], &b_MR = saved[3], &hidden = saved[4];
+    const auto kept = ctx->saved_data.find("packed");
+    const bool packed = kept != ctx->saved_data.end();
+    const Matrix weight = packed ? Matrix(packed_of(kept->second)) : Matrix(saved[1]);
+    const at::Tensor &x_TJ = saved[0], &a_RK = saved[2], &b_MR = saved[3], &hidden = saved[4];
     std::optional<Dropout> dropout;
     if (saved[5].defined()) dropout = saved_dropout(ctx, saved[5]);
     const int64_t groups = ctx->saved_data["groups"].toInt();
     const double scale = ctx->saved_data["lora_scale"].toDouble();
     const bool lora = a_RK.defined();
-    const bool want_x = ctx->needs_input_grad(0), want_w = ctx->needs_input_grad(1);
-    const bool want_a = lora && ctx->needs_input_grad(2), want_b = lora && ctx->needs_input_grad(3);
+    size_t edge = 0;  // autograd counts those of the tensors that are there
+    const bool want_x = ctx->needs_input_grad(edge++), want_w = !packed && ctx->needs_input_grad(edge++);
+    const bool want_a = lora && ctx->needs_input_grad(edge++), want_b = lora && ctx->needs_input_grad(edge++);
     std::vector<at::Tensor> grad_x, grad_w, grad_b;
     at::Tensor grad_a;
     for (int64_t g = 0; g < groups; ++g) {
@@ -155,7 +182,7 @@ struct Linear : torch::autograd::Function<Linear> {
       at::Tensor grad_hidden;  // without the factor `scale`
       if (lora && (want_x || want_a)) grad_hidden = matmul_nn(grad_y, part(b_MR, 0, g, groups));
       if (want_x) {
-        grad_x.push_back(matmul_nn(grad_y, part(w_MK, 0, g, groups)));
+        grad_x.push_back(times(grad_y, part(weight, g, groups)));
         if (lora) add_lora_input_grad(grad_x.back(), grad_hidden, a_RK, scale, dropout);
       }
       if (want_w) grad_w.push_back(matmul_tn(grad_y, x_TK, ctx->saved_data["w_type"].toScalarType()));
@@ -185,27 +212,28 @@ struct Linear : torch::autograd::Function<Linear> {
   }
 };
 
-at::Tensor apply_linear(const char* op, const at::Tensor& x_TJ, const at::Tensor& w_MK,
-                        const std::optional<LoraPair>& lora, LinearArgs args) {
+at::Tensor apply_linear(const char* op, const at::Tensor& x_TJ, const Matrix& w_MK, const std::optional<LoraPair>& lora,
+                        LinearArgs args) {
   const int64_t width = x_TJ.size(1) / args.groups;
+  args.packed = w_MK.packed;
   TORCH_CHECK(w_MK.dim() == 2 && w_MK.size(1) == width && w_MK.size(0) % args.groups == 0, "[", op,
               "] the weight must be [", args.groups, " * N, ", width, "], got ", w_MK.sizes());
-  if (!lora) return Linear::apply(x_TJ, w_MK, std::optional<at::Tensor>(), std::optional<at::Tensor>(), args);
+  if (!lora) return Linear::apply(x_TJ, w_MK.input(), std::optional<at::Tensor>(), std::optional<at::Tensor>(), args);
   const at::Tensor &a = lora->a_RK, &b = lora->b_NR;
   TORCH_CHECK(a.dim() == 2 && b.dim() == 2 && a.size(1) == width && b.size(0) == w_MK.size(0) && a.size(0) == b.size(1),
               "[", op, "] LoRA matrices must be A [r, ", width, "] and B [", w_MK.size(0), ", r], got ", a.sizes(),
               " and ", b.sizes());
   args.lora_scale = lora->scale;
-  return Linear::apply(x_TJ, w_MK, std::optional<at::Tensor>(a), std::optional<at::Tensor>(b), args);
+  return Linear::apply(x_TJ, w_MK.input(), std::optional<at::Tensor>(a), std::optional<at::Tensor>(b), args);
 }
 
 }  // namespace
 
-at::Tensor linear(const at::Tensor& x_TK, const at::Tensor& w_NK) {
+at::Tensor linear(const at::Tensor& x_TK, const Matrix& w_NK) {
   return linear(x_TK, w_NK, {}, {});
 }
 
-at::Tensor linear(const at::Tensor& x_TK, const at::Tensor& w_NK, const std::optional<LoraPair>& lora,
+at::Tensor linear(const at::Tensor& x_TK, const Matrix& w_NK, const std::optional<LoraPair>& lora,
                   const std::optional<Dropout>& dropout) {
   TORCH_CHECK(x_TK.dim() == 2, "[linear] x must be [T, K], got ", x_TK.sizes());
   LinearArgs args;
@@ -216,12 +244,13 @@ at::Tensor linear(const at::Tensor& x_TK, const at::Tensor& w_NK, const std::opt
   return apply_linear("linear", x_TK, w_NK, lora, args);
 }
 
-at::Tensor grouped_linear(const at::Tensor& x_TGK, const at::Tensor& w_MK, const std::optional<LoraPair>& lora) {
+at::Tensor grouped_linear(const at::Tensor& x_TGK, const Matrix& w_MK, const std::optional<LoraPair>& lora) {
   TORCH_CHECK(x_TGK.dim() == 3 && x_TGK.size(1) > 0, "[grouped_linear] x must be [T, G, K] with G > 0, got ",
               x_TGK.sizes());
   const int64_t groups = x_TGK.size(1);
   const at::Tensor x_TJ = x_TGK.reshape({x_TGK.size(0), groups * x_TGK.size(2)});
-  return apply_linear("grouped_linear", x_TJ, w_MK, lora, {.groups = groups, .lora_scale = 0.0, .dropout = {}});
+  return apply_linear("grouped_linear", x_TJ, w_MK, lora,
+                      {.groups = groups, .lora_scale = 0.0, .dropout = {}, .packed = {}});
 }
 
 at::Tensor dropout(const at::Tensor& x_TK, const Dropout& args) {

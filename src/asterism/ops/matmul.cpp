@@ -26,9 +26,7 @@ at::Tensor onednn_nt(const at::Tensor& a, const at::Tensor& b) {
 }
 
 at::ScalarType operand_type(const at::Tensor& a, const at::Tensor& b) {
-  if (a.scalar_type() == at::kDouble || b.scalar_type() == at::kDouble) return at::kDouble;
-  if (a.scalar_type() == at::kBFloat16 && has_native_bf16()) return at::kBFloat16;
-  return at::kFloat;
+  return b.scalar_type() == at::kDouble ? at::kDouble : product_type(a.scalar_type());
 }
 
 // a [M, K] times b [K, N]
@@ -83,6 +81,10 @@ void matmul_accumulate(const at::Tensor& dst_MN, const at::Tensor& a_MK, const a
 
 at::ScalarType sum_type(at::ScalarType dtype) {
   return dtype == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+at::ScalarType product_type(at::ScalarType dtype) {
+  return dtype == at::kBFloat16 && has_native_bf16() ? at::kBFloat16 : sum_type(dtype);
 }
 
 bool has_native_bf16() {

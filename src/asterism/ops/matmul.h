@@ -21,7 +21,7 @@ at::Tensor matmul_nn(const at::Tensor& x_MK, const at::Tensor& w_KN, std::option
 /// xᵀ w: x_KM [K, M], w_KN [K, N] -> [M, N]; the gradient of a weight
 at::Tensor matmul_tn(const at::Tensor& x_KM, const at::Tensor& w_KN, std::optional<at::ScalarType> out = std::nullopt);
 
-/// dst_MN = x wᵀ, in place; all fp32 or all fp64. dst_MN may be a column slice of a wider matrix.
+/// dst_MN = x wᵀ, in place; all of one type, that of products. dst_MN may be a column slice of a wider matrix.
 void matmul_nt_out(const at::Tensor& dst_MN, const at::Tensor& x_MK, const at::Tensor& w_NK);
 
 /// Batched a b: a_BMK [B, M, K], b_BKN [B, K, N] -> [B, M, N], same rules.
@@ -32,6 +32,10 @@ void matmul_accumulate(const at::Tensor& dst_MN, const at::Tensor& a_MK, const a
 
 /// The type in which sums, norms and softmaxes of tensors of `dtype` are made: fp64 for fp64, otherwise fp32.
 at::ScalarType sum_type(at::ScalarType dtype);
+
+/// The type to which the operands of a product are converted when x has type `dtype` and the weight is not fp64: bf16
+/// only where the CPU multiplies it.
+at::ScalarType product_type(at::ScalarType dtype);
 
 /// Whether this CPU multiplies bf16 operands natively.
 bool has_native_bf16();

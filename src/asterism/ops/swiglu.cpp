@@ -35,15 +35,11 @@ at::Tensor activate(const at::Tensor& gate_up_RJ, const at::Tensor& row_weight_R
   return out;
 }
 
-struct Gradients {
-  at::Tensor gate_up, row_weight;
-};
-
 template <typename T>
-Gradients differentiate(const at::Tensor& grad_out, const at::Tensor& gate_up_RJ, const at::Tensor& row_weight_R,
-                        double limit, bool want_gate_up, bool want_row_weight) {
+SwigluGradients differentiate(const at::Tensor& grad_out, const at::Tensor& gate_up_RJ, const at::Tensor& row_weight_R,
+                              double limit, bool want_gate_up, bool want_row_weight) {
   const int64_t rows = gate_up_RJ.size(0), width = gate_up_RJ.size(1) / 2;
-  Gradients grads;
+  SwigluGradients grads;
   if (want_gate_up) grads.gate_up = at::empty_like(gate_up_RJ);
   if (want_row_weight) grads.row_weight = at::empty_like(row_weight_R);
   const cpu::SwigluGradArgs<T> args{
@@ -59,45 +55,60 @@ Gradients differentiate(const at::Tensor& grad_out, const at::Tensor& gate_up_RJ
   return grads;
 }
 
+double clamp_bound(double limit) {
+  return limit > 0 ? limit : std::numeric_limits<double>::infinity();
+}
+
 // Own node: saves its inputs only, where a composition keeps the clamped halves and the sigmoid alive.
 struct Swiglu : torch::autograd::Function<Swiglu> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& gate_up_RJ,
                             const std::optional<at::Tensor>& row_weight_R, double limit) {
     ctx->save_for_backward({gate_up_RJ, row_weight_R.value_or(at::Tensor())});
     ctx->saved_data["limit"] = limit;
-    const at::ScalarType type = sum_type(gate_up_RJ.scalar_type());
-    const auto run = type == at::kDouble ? activate<double> : activate<float>;
-    const at::Tensor weight = row_weight_R ? dense(*row_weight_R, type) : at::Tensor();
-    return run(dense(gate_up_RJ, type), weight, limit).to(gate_up_RJ.scalar_type());
+    return swiglu_values(gate_up_RJ, row_weight_R.value_or(at::Tensor()), limit);
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const auto saved = ctx->get_saved_variables();
-    const at::Tensor &gate_up = saved[0], &row_weight = saved[1];
-    const bool want_gate_up = ctx->needs_input_grad(0);
-    const bool want_row_weight = row_weight.defined() && ctx->needs_input_grad(1);
-    const at::ScalarType type = sum_type(gate_up.scalar_type());
-    const auto run = type == at::kDouble ? differentiate<double> : differentiate<float>;
-    const at::Tensor weight = row_weight.defined() ? dense(row_weight, type) : at::Tensor();
-    const Gradients result = run(dense(grads[0], type), dense(gate_up, type), weight,
-                                 ctx->saved_data["limit"].toDouble(), want_gate_up, want_row_weight);
-    return {want_gate_up ? result.gate_up.to(gate_up.scalar_type()) : at::Tensor(),
-            want_row_weight ? result.row_weight.to(row_weight.scalar_type()) : at::Tensor(), at::Tensor()};
+    const at::Tensor& row_weight = saved[1];
+    const SwigluGradients result =
+        swiglu_gradients(grads[0], saved[0], row_weight, ctx->saved_data["limit"].toDouble(), ctx->needs_input_grad(0),
+                         row_weight.defined() && ctx->needs_input_grad(1));
+    return {result.gate_up, result.row_weight, at::Tensor()};
   }
 };
 
 }  // namespace
+
+at::Tensor swiglu_values(const at::Tensor& gate_up_RJ, const at::Tensor& row_weight_R, double limit) {
+  const at::ScalarType type = sum_type(gate_up_RJ.scalar_type());
+  const auto run = type == at::kDouble ? activate<double> : activate<float>;
+  const at::Tensor weight = row_weight_R.defined() ? dense(row_weight_R, type) : at::Tensor();
+  return run(dense(gate_up_RJ, type), weight, clamp_bound(limit)).to(gate_up_RJ.scalar_type());
+}
+
+SwigluGradients swiglu_gradients(const at::Tensor& grad_RI, const at::Tensor& gate_up_RJ,
+                                 const at::Tensor& row_weight_R, double limit, bool want_gate_up,
+                                 bool want_row_weight) {
+  const at::ScalarType type = sum_type(gate_up_RJ.scalar_type());
+  const auto run = type == at::kDouble ? differentiate<double> : differentiate<float>;
+  const at::Tensor weight = row_weight_R.defined() ? dense(row_weight_R, type) : at::Tensor();
+  SwigluGradients grads =
+      run(dense(grad_RI, type), dense(gate_up_RJ, type), weight, clamp_bound(limit), want_gate_up, want_row_weight);
+  if (want_gate_up) grads.gate_up = grads.gate_up.to(gate_up_RJ.scalar_type());
+  if (want_row_weight) grads.row_weight = grads.row_weight.to(row_weight_R.scalar_type());
+  return grads;
+}
 
 at::Tensor swiglu(const at::Tensor& gate_up_RJ, const at::Tensor& row_weight_R, double limit) {
   TORCH_CHECK(gate_up_RJ.dim() == 2 && gate_up_RJ.size(1) > 0 && gate_up_RJ.size(1) % 2 == 0,
               "[swiglu] gate_up must be [R, 2 I] with I > 0, got ", gate_up_RJ.sizes());
   TORCH_CHECK(gate_up_RJ.is_floating_point(), "[swiglu] gate_up must be fp32, fp64 or bf16, got ",
               gate_up_RJ.scalar_type());
-  const double bound = limit > 0 ? limit : std::numeric_limits<double>::infinity();
-  if (!row_weight_R.defined()) return Swiglu::apply(gate_up_RJ, std::optional<at::Tensor>(), bound);
+  if (!row_weight_R.defined()) return Swiglu::apply(gate_up_RJ, std::optional<at::Tensor>(), limit);
   TORCH_CHECK(row_weight_R.dim() == 1 && row_weight_R.size(0) == gate_up_RJ.size(0), "[swiglu] row_weight must be [",
               gate_up_RJ.size(0), "], got ", row_weight_R.sizes());
-  return Swiglu::apply(gate_up_RJ, std::optional<at::Tensor>(row_weight_R), bound);
+  return Swiglu::apply(gate_up_RJ, std::optional<at::Tensor>(row_weight_R), limit);
 }
 
 }  // namespace asterism::ops

@@ -10,4 +10,13 @@ namespace asterism::ops {
 /// Returns [R, I] in the type of gate_up. Differentiable in gate_up and row_weight. R may be 0.
 at::Tensor swiglu(const at::Tensor& gate_up_RJ, const at::Tensor& row_weight_R, double limit);
 
+/// The values of swiglu and their gradients for nodes that keep gate_up themselves. Not differentiable.
+at::Tensor swiglu_values(const at::Tensor& gate_up_RJ, const at::Tensor& row_weight_R, double limit);
+
+struct SwigluGradients {
+  at::Tensor gate_up, row_weight;  // in the types of the inputs; undefined when not wanted
+};
+SwigluGradients swiglu_gradients(const at::Tensor& grad_RI, const at::Tensor& gate_up_RJ,
+                                 const at::Tensor& row_weight_R, double limit, bool want_gate_up, bool want_row_weight);
+
 }  // namespace asterism::ops

@@ -61,6 +61,9 @@ CheckpointSize checkpoint_size(const Recipe& recipe, const model::Config& config
     sum.add_trained(path + ".lora_A.weight", shapes.a, /*adapter=*/true);
     sum.add_trained(path + ".lora_B.weight", shapes.b, /*adapter=*/true);
   }
+  for (const model::TensorSpec& spec : model::match_modules(config, recipe.lora->config.modules_to_save)) {
+    if (!is_buffer(spec)) sum.add_trained(spec.name, spec.shape, /*adapter=*/true);
+  }
   return sum.result();
 }
 

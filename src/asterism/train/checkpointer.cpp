@@ -17,15 +17,15 @@ namespace fs = std::filesystem;
 namespace {
 
 uint64_t model_bytes(const model::Model& model) {
-  uint64_t bytes = 0;
-  model::Weights handles = model.weights;  // the visitor takes slots that it may change; handles share the memory
-  model::for_each_tensor(model.config, handles,
-                         [&](const model::TensorSpec&, at::Tensor& tensor) { bytes += tensor.nbytes(); });
-  return bytes;
+  uint64_t sum = 0;
+  for (const auto& [storage, bytes] : model::bytes_by_storage(model.config, model.weights)) {
+    sum += static_cast<uint64_t>(bytes);
+  }
+  return sum;
 }
 
-/// The weights with the LoRA pairs of a snapshot in place of those that training goes on to change.
-model::Weights with_pairs_of(const checkpoint::TrainState& snapshot, const model::Model& model) {
+/// The weights with what a snapshot holds in place of what training goes on to change.
+model::Weights with_tensors_of(const checkpoint::TrainState& snapshot, const model::Model& model) {
   std::map<std::string, at::Tensor> tensors;
   for (const auto& named : snapshot.tensors) tensors[named.name] = named.tensor;
   model::Weights weights = model.weights;
@@ -34,6 +34,11 @@ model::Weights with_pairs_of(const checkpoint::TrainState& snapshot, const model
     const std::string path = "param." + model::projection_path(spec.name);
     projection.lora->a_RK = tensors.at(path + ".lora_A.weight");
     projection.lora->b_NR = tensors.at(path + ".lora_B.weight");
+  });
+  // Those of lora.modules_to_save.
+  model::for_each_tensor(model.config, weights, [&](const model::TensorSpec& spec, at::Tensor& slot) {
+    const auto found = tensors.find("param." + spec.name);
+    if (found != tensors.end()) slot = found->second;
   });
   return weights;
 }
@@ -96,7 +101,7 @@ int64_t Checkpointer::resume() {
   if (step > inputs_.steps) {
     input_error(folder->string(), ": holds step ", step, ", beyond the ", inputs_.steps, " steps of the recipe");
   }
-  data_position_ = state.info.at("data");
+  first_row_ = data::position_from_json(state.info.at("data"), inputs_.train_data.identity(), folder->string());
   std::error_code absent;
   if (fs::equivalent(folder->parent_path(), inputs_.folder.checkpoints_folder(), absent)) {
     metrics_bytes_ = state.info.at("metrics").at("bytes").get<uint64_t>();
@@ -134,19 +139,19 @@ void Checkpointer::check_space(int64_t done) const {
             " GB are free; free some space, choose another output, or lower checkpoint.keep (now ", section.keep, ")");
 }
 
-double Checkpointer::take(int64_t step, nlohmann::ordered_json data_position) {
+double Checkpointer::take(int64_t step, const data::StreamPosition& next_row) {
   const auto start = std::chrono::steady_clock::now();
   task_.wait();
   snapshot_ = capture_state(step, optimizer_, inputs_.buffers, record_);
   snapshot_.info["random"] = {{"seed", inputs_.recipe.seed}, {"streams", "counter-based"}};
-  snapshot_.info["data"] = std::move(data_position);
+  snapshot_.info["data"] = data::position_to_json(next_row, inputs_.train_data.identity());
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 void Checkpointer::write(uint64_t metrics_bytes) {
   snapshot_.info["metrics"] = {{"bytes", metrics_bytes}};
   model::Weights weights;
-  if (inputs_.write_adapter) weights = with_pairs_of(snapshot_, inputs_.model);
+  if (inputs_.write_adapter) weights = with_tensors_of(snapshot_, inputs_.model);
   task_.start([this, weights, snapshot = std::exchange(snapshot_, {})]() mutable {
     // The steps up to the checkpoint never run again: their lines must outlive a crash before it does.
     sync_path(inputs_.folder.metrics_file());

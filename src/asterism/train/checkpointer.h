@@ -7,6 +7,7 @@
 
 #include "asterism/checkpoint/train_state.h"
 #include "asterism/core/background_task.h"
+#include "asterism/data/stream_position.h"
 #include "asterism/train/loop.h"
 #include "asterism/train/optimizer.h"
 #include "asterism/train/resume.h"
@@ -31,8 +32,8 @@ class Checkpointer {
   void prepare(int64_t done);
 
   /// Takes a snapshot of the run after `step` updates, waiting first for a write that is still on its way. Returns the
-  /// seconds for which training stood still. `data_position` is handed out on resume.
-  double take(int64_t step, nlohmann::ordered_json data_position);
+  /// seconds for which training stood still. `next_row` is where its next step begins.
+  double take(int64_t step, const data::StreamPosition& next_row);
   /// Writes the snapshot in the background, after the lines of metrics.jsonl up to its step, and then the adapter of
   /// the run folder. `metrics_bytes`: the length of metrics.jsonl with that step.
   void write(uint64_t metrics_bytes);
@@ -41,8 +42,8 @@ class Checkpointer {
   /// Waits until everything is written.
   void finish() { task_.wait(); }
 
-  /// What the checkpoint that the run goes on from was given; null for a new run.
-  const nlohmann::ordered_json& data_position() const { return data_position_; }
+  /// Where the first step of this process begins in the training data.
+  const data::StreamPosition& first_row() const { return first_row_; }
   /// The length of metrics.jsonl that the checkpoint recorded; nothing when the run did not go on from one of its own.
   std::optional<uint64_t> metrics_bytes() const { return metrics_bytes_; }
 
@@ -55,7 +56,7 @@ class Checkpointer {
   AdamW& optimizer_;
   const checkpoint::StateFolder states_;
   RunRecord record_;
-  nlohmann::ordered_json data_position_;
+  data::StreamPosition first_row_;
   std::optional<uint64_t> metrics_bytes_;
   checkpoint::TrainState snapshot_;
   BackgroundTask task_;  // last: destroyed, and so waited for, first

@@ -8,6 +8,7 @@
 #include "asterism/core/log.h"
 #include "asterism/core/memory.h"
 #include "asterism/core/progress.h"
+#include "asterism/data/step_reader.h"
 #include "asterism/train/checkpointer.h"
 #include "asterism/train/schedule.h"
 #include "asterism/train/step.h"
@@ -42,15 +43,6 @@ StepSettings step_settings(const LoopInputs& inputs) {
   return settings;
 }
 
-// Where the rows of the next step are, and counts that tell whether they are still the same rows.
-Json data_position(const data::DataSet& data, int64_t step) {
-  const data::DataSetReport& report = data.report();
-  return {{"step", step},
-          {"samples", report.samples},
-          {"tokens", report.tokens},
-          {"trained_tokens", report.trained_tokens}};
-}
-
 // One run's moving parts, so that the loop below reads as a list of what a step does.
 class Loop {
  public:
@@ -65,7 +57,6 @@ class Loop {
     const int64_t done = checkpoints_.resume();
     summary_.first_step = summary_.last_step = done;
     if (done == inputs_.steps) return summary_;
-    if (done > 0) expect_same_data(data_position(inputs_.train_data, done));
     checkpoints_.prepare(done);
     if (inputs_.on_start) inputs_.on_start();
     MetricsFile metrics(inputs_.folder.metrics_file(), done);
@@ -73,6 +64,7 @@ class Loop {
     std::optional<TensorboardWriter> board;
     if (recipe_.log.tensorboard) board.emplace(inputs_.folder.tensorboard_folder(), done);
     if (done == 0) summary_.eval_loss_before = evaluation_loss();
+    rows_.emplace(inputs_.train_data, data::ReaderOptions{.workers = recipe_.data.workers}, checkpoints_.first_row());
     Progress progress({.label = "train", .unit = "steps", .total = inputs_.steps, .first = done});
     const auto start = Clock::now();
     for (int64_t step = done; step < inputs_.steps; ++step) {
@@ -87,9 +79,7 @@ class Loop {
       summary_.last_step = step + 1;
       summary_.stopped = !last && inputs_.stop_requested && inputs_.stop_requested();
       const bool save_now = is_save_due(step + 1) || last || summary_.stopped;
-      if (save_now) {
-        row["checkpoint_seconds"] = checkpoints_.take(step + 1, data_position(inputs_.train_data, step + 1));
-      }
+      if (save_now) row["checkpoint_seconds"] = checkpoints_.take(step + 1, rows_->position());
       if (save_now || evaluate_now || (step + 1) % recipe_.log.every == 0) {
         metrics.append(row);
         if (board) board->add(step + 1, row);
@@ -106,12 +96,6 @@ class Loop {
   }
 
  private:
-  void expect_same_data(const Json& position) const {
-    if (position == checkpoints_.data_position()) return;
-    input_error("data.train: the training data are not those of the checkpoint: ", checkpoints_.data_position().dump(),
-                " then, ", position.dump(), " now. Restore the files, or choose another name for a new run");
-  }
-
   bool is_save_due(int64_t step) const {
     if (inputs_.save_requested && inputs_.save_requested()) return true;
     return recipe_.checkpoint.every > 0 && step % recipe_.checkpoint.every == 0;
@@ -128,6 +112,7 @@ class Loop {
   Json train_step(int64_t step) {
     const auto start = Clock::now();
     settings_.forward.step = static_cast<uint64_t>(step);
+    const int64_t epoch = inputs_.train_data.epoch_at(rows_->position());
     const StepResult result = forward_and_backward(step);
     const GradientReport gradient = inspect_gradients(optimizer_.parameters());
     if (!gradient.non_finite.empty() || !std::isfinite(gradient.norm)) {
@@ -142,13 +127,13 @@ class Loop {
     summary_.last_loss = result.loss;
     summary_.input_tokens += result.counts.input_tokens;
     summary_.trained_tokens += result.counts.trained_tokens;
-    return metrics_row(step, result, gradient, lr, seconds);
+    return metrics_row(step, epoch, result, gradient, lr, seconds);
   }
 
   // An operator that refuses its input (a NaN score) knows nothing of steps: add which one it was and what to try.
   StepResult forward_and_backward(int64_t step) {
     try {
-      return run_step(inputs_.model, inputs_.train_data.rows_of_step(step), settings_);
+      return run_step(inputs_.model, rows_->next(), settings_);
     } catch (const c10::Error& error) {
       run_error(
           "step ", step + 1, ": ", user_message(error),
@@ -157,11 +142,12 @@ class Loop {
     }
   }
 
-  Json metrics_row(int64_t step, const StepResult& result, const GradientReport& gradient, double lr, double seconds) {
+  Json metrics_row(int64_t step, int64_t epoch, const StepResult& result, const GradientReport& gradient, double lr,
+                   double seconds) {
     const LoadReport load = expert_load_report(result.expert_load_LE);
     Json row;
     row["step"] = step + 1;
-    row["epoch"] = inputs_.train_data.epoch_of_step(step);
+    row["epoch"] = epoch;
     row["loss"] = result.loss;
     if (settings_.loss.mtp) row["mtp_loss"] = result.mtp_loss;
     if (settings_.forward.balance) row["balance_loss"] = result.balance_loss;
@@ -181,7 +167,9 @@ class Loop {
 
   std::optional<double> evaluation_loss() const {
     if (inputs_.eval_data == nullptr) return std::nullopt;
-    return evaluate(inputs_.model, *inputs_.eval_data, inputs_.compute, recipe_.data.sequence_length).loss();
+    return evaluate(inputs_.model, *inputs_.eval_data, inputs_.compute, recipe_.data.sequence_length,
+                    recipe_.data.workers)
+        .loss();
   }
 
   const LoopInputs& inputs_;
@@ -189,6 +177,7 @@ class Loop {
   StepSettings settings_;
   AdamW optimizer_;
   Checkpointer checkpoints_;
+  std::optional<data::StepReader> rows_;
   LoopSummary summary_;
 };
 
@@ -199,10 +188,11 @@ LoopSummary run_loop(const LoopInputs& inputs) {
 }
 
 Evaluation evaluate(const model::Model& model, const data::DataSet& data, at::ScalarType compute,
-                    int64_t sequence_length) {
+                    int64_t sequence_length, int64_t workers) {
   Evaluation evaluation;
-  for (int64_t i = 0; i < data.evaluation_batches(); ++i) {
-    evaluate_rows(model, data.evaluation_rows(i), compute, sequence_length, evaluation);
+  data::EvaluationReader reader(data, workers);
+  for (auto rows = reader.next(); !rows.empty(); rows = reader.next()) {
+    evaluate_rows(model, rows, compute, sequence_length, evaluation);
   }
   return evaluation;
 }

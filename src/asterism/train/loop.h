@@ -47,8 +47,8 @@ struct LoopSummary {
 /// checkpoint cannot be written.
 LoopSummary run_loop(const LoopInputs& inputs);
 
-/// Mean loss and accuracy over the whole set.
+/// Mean loss and accuracy over the whole set, whose rows are read ahead by `workers` threads.
 Evaluation evaluate(const model::Model& model, const data::DataSet& data, at::ScalarType compute,
-                    int64_t sequence_length);
+                    int64_t sequence_length, int64_t workers = 0);
 
 }  // namespace asterism::train

@@ -1,5 +1,8 @@
 #include "asterism/train/parameters.h"
 
+#include <set>
+
+#include "asterism/core/error.h"
 #include "asterism/model/lora.h"
 
 namespace asterism::train {
@@ -20,6 +23,14 @@ Parameter make_parameter(const std::string& name, at::Tensor& slot) {
   return {name, slot, decays(name, slot)};
 }
 
+// Packed matrices that are to be trained become plain fp32.
+template <typename IsChosen>
+void decode_packed(model::Model& model, const IsChosen& is_chosen) {
+  model::for_each_projection(model.config, model.weights, [&](const TensorSpec& spec, model::Projection& projection) {
+    if (projection.weight.packed && is_chosen(spec)) projection.weight = projection.weight.to(at::kFloat);
+  });
+}
+
 }  // namespace
 
 bool is_buffer(const TensorSpec& spec) {
@@ -36,6 +47,7 @@ bool is_trained(const TensorSpec& spec, const TrainedParts& parts) {
 
 std::vector<Parameter> full_parameters(model::Model& model, const TrainedParts& parts) {
   std::vector<Parameter> parameters;
+  decode_packed(model, [&](const TensorSpec& spec) { return is_trained(spec, parts); });
   model::for_each_tensor(model.config, model.weights, [&](const TensorSpec& spec, at::Tensor& slot) {
     if (is_trained(spec, parts)) {
       parameters.push_back(make_parameter(spec.name, slot));
@@ -56,16 +68,34 @@ std::vector<Parameter> full_buffers(model::Model& model) {
   return buffers;
 }
 
-std::vector<Parameter> lora_parameters(model::Model& model) {
-  model::for_each_tensor(model.config, model.weights, [](const TensorSpec&, at::Tensor& slot) {
-    if (slot.defined()) slot = slot.detach();
-  });
+std::vector<Parameter> lora_parameters(model::Model& model, const std::vector<std::string>& modules_to_save,
+                                       const TrainedParts& parts) {
+  std::set<std::string> saved;
+  for (const TensorSpec& spec : model::match_modules(model.config, modules_to_save)) {
+    if (is_buffer(spec)) continue;
+    if (!is_trained(spec, parts)) {
+      input_error("lora.modules_to_save: ", spec.name, " would get no gradient: no loss trains it; leave it out",
+                  spec.name.rfind("mtp.", 0) == 0 ? " or set model.mtp_weight" : "");
+    }
+    saved.insert(spec.name);
+  }
+  decode_packed(model, [&](const TensorSpec& spec) { return saved.contains(spec.name); });
   std::vector<Parameter> parameters;
   model::for_each_projection(model.config, model.weights, [&](const TensorSpec& spec, model::Projection& projection) {
     if (!projection.lora) return;
+    if (saved.contains(spec.name)) {
+      input_error("lora: ", spec.name, " is selected by targets and by modules_to_save; leave it out of one of them");
+    }
     const std::string path = model::projection_path(spec.name);
     parameters.push_back(make_parameter(path + ".lora_A.weight", projection.lora->a_RK));
     parameters.push_back(make_parameter(path + ".lora_B.weight", projection.lora->b_NR));
+  });
+  model::for_each_tensor(model.config, model.weights, [&](const TensorSpec& spec, at::Tensor& slot) {
+    if (saved.contains(spec.name)) {
+      parameters.push_back(make_parameter(spec.name, slot));
+    } else if (slot.defined()) {
+      slot = slot.detach();
+    }
   });
   return parameters;
 }

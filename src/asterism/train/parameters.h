@@ -25,14 +25,18 @@ bool is_buffer(const model::TensorSpec& spec);
 bool is_trained(const model::TensorSpec& spec, const TrainedParts& parts);
 
 /// Full fine-tuning: every tensor of the model except integer tables, router biases, and the parts without a loss.
-/// Matrices that are trained become fp32 masters in place. Everything else is marked as not trained.
+/// Matrices that are trained become fp32 masters in place, packed ones too. Everything else is marked as not trained
+/// and stays as it is kept.
 std::vector<Parameter> full_parameters(model::Model& model, const TrainedParts& parts);
 
 /// Full fine-tuning: the buffers, which get memory of their own in the model.
 std::vector<Parameter> full_buffers(model::Model& model);
 
-/// LoRA: the attached pairs only; the base is frozen.
-std::vector<Parameter> lora_parameters(model::Model& model);
+/// LoRA: the attached pairs, and in full the tensors of `modules_to_save` (model::match_modules) except integer tables
+/// and router biases; the rest of the base is frozen. InputError when such a tensor carries a pair as well, or belongs
+/// to a part without a loss.
+std::vector<Parameter> lora_parameters(model::Model& model, const std::vector<std::string>& modules_to_save = {},
+                                       const TrainedParts& parts = {});
 
 /// Sum of the element counts.
 int64_t count_elements(const std::vector<Parameter>& parameters);

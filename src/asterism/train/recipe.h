@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "asterism/data/data_source.h"
 #include "asterism/model/lora.h"
 
 namespace asterism::train {
@@ -12,7 +13,7 @@ namespace asterism::train {
 /// A run, as plain values: what the recipe file says after defaults and overrides (docs of every key: the recipe
 /// reference in docs/recipe.md). The command line parses it; nothing below reads files or the environment for settings.
 
-enum class Storage { kAuto, kFp32, kBf16 };
+enum class Storage { kAuto, kFp32, kBf16, kFp8, kFp4 };
 enum class Compute { kAuto, kFp32, kBf16 };
 enum class IndexerMode { kFrozen, kKl };
 
@@ -26,18 +27,23 @@ struct ModelSection {
 };
 
 struct DataSection {
-  std::vector<std::string> train;
+  std::vector<data::DataSource> train;
   std::vector<std::string> eval;
-  std::string variant = "auto";           // auto | v4-preview | v4-0731
+  std::string variant = "auto";           // auto | v4-preview | v4-0731 | v4-flash-vision | v4.1
   std::string thinking = "auto";          // auto | chat | thinking
   std::string reasoning_effort = "none";  // none | low | high | max
   bool drop_thinking = true;
-  std::string history = "auto";  // auto | all | last_turn | split
+  std::string history = "auto";              // auto | all | last_turn | split
+  std::string special_in_content = "allow";  // allow | reject | as_text
+  bool reject_unframeable = false;
   int64_t sequence_length = 4096;
   bool packing = true;
-  std::string overlong = "error";  // error | drop | truncate
-  std::string bad_rows = "error";  // error | skip
+  std::string overlong = "error";        // error | drop | truncate
+  std::string bad_rows = "error";        // error | skip
+  std::string without_targets = "skip";  // skip | error
   bool shuffle = true;
+  int64_t shuffle_buffer = 10000;  // samples held of a source that can be read in order only
+  int64_t workers = 2;             // threads that prepare and read ahead; 0 = none
 };
 
 struct LoraSection {

@@ -20,6 +20,7 @@ constexpr std::string_view kAdapterShape = "is part of the adapter";
 constexpr std::string_view kNextSteps = "counts from the next step on";
 constexpr std::string_view kByContent = "the files may have moved; their content is compared";
 constexpr std::string_view kRounding = "changes rounding only";
+constexpr std::string_view kSpeed = "changes nothing but memory and speed";
 constexpr std::string_view kOutput = "changes what is written, not what is trained";
 
 Json value_of(const Json& recipe, const std::string& key) {
@@ -39,29 +40,35 @@ const std::vector<ResumeRule>& resume_rules() {
       {"model.compute", kFree, kRounding},
       {"model.indexer", kFixed, kTrainedSet},
       {"model.mtp_weight", kFixed, kTrainedSet},
-      {"data.train", kFixed, kWhichRows},
+      {"data.train", kFree, kByContent},
       {"data.eval", kFree, kOutput},
       {"data.variant", kFixed, kWhatIsInRows},
       {"data.thinking", kFixed, kWhatIsInRows},
       {"data.reasoning_effort", kFixed, kWhatIsInRows},
       {"data.drop_thinking", kFixed, kWhatIsInRows},
       {"data.history", kFixed, kWhatIsInRows},
+      {"data.special_in_content", kFixed, kWhatIsInRows},
+      {"data.reject_unframeable", kFixed, kWhichRows},
       {"data.sequence_length", kFixed, kWhatIsInRows},
       {"data.packing", kFixed, kWhatIsInRows},
       {"data.overlong", kFixed, kWhichRows},
       {"data.bad_rows", kFree, "applies to rows that are read from now on"},
+      {"data.without_targets", kFixed, kWhichRows},
       {"data.shuffle", kFixed, kWhichRows},
+      {"data.shuffle_buffer", kFixed, kWhichRows},
+      {"data.workers", kFree, kSpeed},
       {"lora.from", kFree, "its weights are those of the checkpoint by now"},
       {"lora.rank", kFixed, kAdapterShape},
       {"lora.alpha", kFixed, kAdapterShape},
       {"lora.rslora", kFixed, kAdapterShape},
       {"lora.dropout", kFixed, kAdapterShape},
       {"lora.targets", kFixed, kTrainedSet},
+      {"lora.modules_to_save", kFixed, kTrainedSet},
       {"train.steps", kFree, "a run may become longer, or shorter than planned; the schedule follows"},
       {"train.epochs", kFree, "a run may become longer, or shorter than planned; the schedule follows"},
       {"train.batch", kFixed, kWhichRows},
       {"train.micro_batch", kFree, kRounding},
-      {"train.recompute", kFree, "changes nothing but memory and speed"},
+      {"train.recompute", kFree, kSpeed},
       {"train.balance_loss", kFree, kNextSteps},
       {"optimizer.name", kFixed, "decides what the optimizer state holds"},
       {"optimizer.lr", kFree, kNextSteps},

@@ -24,6 +24,7 @@ class RunFolder {
   std::filesystem::path adapter_folder() const { return root_ / "adapter"; }
   std::filesystem::path model_folder() const { return root_ / "model"; }
   std::filesystem::path report_file() const { return root_ / "report.json"; }
+  std::filesystem::path rejected_rows_file() const { return root_ / "rejected_rows.jsonl"; }
 
   /// Creates the folder and those that a run always has; existing ones are kept. InputError when that is impossible.
   void create() const;

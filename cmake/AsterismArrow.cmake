@@ -1,0 +1,40 @@
+# The target asterism_arrow: Apache Arrow with Parquet, when it is here; ASTERISM_ARROW says so. Without it everything
+# but the reading of Parquet files is built.
+#
+# Where it is looked for: ASTERISM_PYARROW (the folder of a Python package pyarrow), the pyarrow that `make setup` has
+# left in .venv, an Arrow that find_package finds.
+set(ASTERISM_OLDEST_ARROW 21)
+set(ASTERISM_PYARROW "" CACHE PATH "Folder of a Python package pyarrow, for reading Parquet files")
+
+file(GLOB candidates "${PROJECT_SOURCE_DIR}/.venv/lib/python3*/site-packages/pyarrow")
+set(ASTERISM_ARROW OFF)
+foreach(folder IN LISTS ASTERISM_PYARROW candidates)
+  file(GLOB arrow_library "${folder}/libarrow.so.*")
+  file(GLOB parquet_library "${folder}/libparquet.so.*")
+  if(NOT ASTERISM_ARROW AND arrow_library AND parquet_library AND EXISTS "${folder}/include/parquet/arrow/reader.h")
+    file(STRINGS "${folder}/include/arrow/util/config.h" version REGEX "define ARROW_VERSION_MAJOR ")
+    string(REGEX REPLACE "[^0-9]" "" version "${version}")
+    if(version LESS ASTERISM_OLDEST_ARROW)
+      message(STATUS "Apache Arrow ${version} in ${folder} is too old: ${ASTERISM_OLDEST_ARROW} or newer is needed")
+      continue()
+    endif()
+    add_library(asterism_arrow INTERFACE)
+    target_include_directories(asterism_arrow SYSTEM INTERFACE "${folder}/include")
+    target_link_libraries(asterism_arrow INTERFACE "${arrow_library}" "${parquet_library}")
+    set(ASTERISM_ARROW ON)
+    message(STATUS "Apache Arrow ${version}: ${folder}")
+  endif()
+endforeach()
+
+if(NOT ASTERISM_ARROW)
+  find_package(Arrow ${ASTERISM_OLDEST_ARROW} CONFIG QUIET)
+  find_package(Parquet ${ASTERISM_OLDEST_ARROW} CONFIG QUIET)
+  if(Arrow_FOUND AND Parquet_FOUND)
+    add_library(asterism_arrow INTERFACE)
+    target_link_libraries(asterism_arrow INTERFACE Arrow::arrow_shared Parquet::parquet_shared)
+    set(ASTERISM_ARROW ON)
+    message(STATUS "Apache Arrow ${Arrow_VERSION}: ${Arrow_DIR}")
+  else()
+    message(STATUS "Apache Arrow: not found, so Parquet files cannot be read")
+  endif()
+endif()

@@ -1,0 +1,52 @@
+#include "asterism/checkpoint/peft_names.h"
+
+#include "asterism/model/lora.h"
+
+namespace asterism::checkpoint {
+
+using Matrix = ExpertPart::Matrix;
+
+namespace {
+
+constexpr std::string_view kGateUp = ".gate_up_proj", kDown = ".down_proj";
+
+std::string without_end(const std::string& name, std::string_view end) {
+  return name.substr(0, name.size() - end.size());
+}
+
+const char* leaf_of(Matrix matrix) {
+  return matrix == Matrix::kGate ? "gate_proj" : matrix == Matrix::kUp ? "up_proj" : "down_proj";
+}
+
+}  // namespace
+
+std::map<std::string, model::TensorSpec> projection_specs(const model::Config& config) {
+  std::map<std::string, model::TensorSpec> specs;
+  model::Weights weights;
+  model::for_each_projection(config, weights,
+                             [&](const model::TensorSpec& spec, model::Projection&) { specs[spec.name] = spec; });
+  return specs;
+}
+
+std::string experts_module(const std::string& packed) {
+  return without_end(packed, packed.ends_with(kGateUp) ? kGateUp : kDown);
+}
+
+std::string adapter_path(const std::string& matrix, const Pairs& pairs) {
+  if (!is_packed_experts(matrix)) return std::string(kAdapterRoot) + model::projection_path(matrix);
+  const std::string experts = experts_module(matrix);
+  const bool inner = matrix.ends_with(kGateUp) && pairs.contains(experts + std::string(kDown));
+  return std::string(kAdapterRoot) + experts + std::string(inner ? kInnerWrapper : "");
+}
+
+std::string adapter_path_of_part(const CanonicalName& name) {
+  return std::string(kAdapterRoot) + experts_module(name.tensor) + "." + std::to_string(name.part->expert) + "." +
+         leaf_of(name.part->matrix);
+}
+
+std::vector<Matrix> expert_matrices(const std::string& packed) {
+  if (packed.ends_with(kGateUp)) return {Matrix::kGate, Matrix::kUp};
+  return {Matrix::kDown};
+}
+
+}  // namespace asterism::checkpoint
