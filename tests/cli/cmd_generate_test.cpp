@@ -50,7 +50,11 @@ TEST_F(CmdGenerate, PrintsTheKeysOfTheInterface) {
   ASSERT_EQ(answer.at("log_probabilities").size(), ids.size());
   for (const double value : answer.at("log_probabilities")) EXPECT_LT(value, 0.0);
   EXPECT_EQ(answer.at("finished"), false);
-  EXPECT_EQ(answer.at("message"), (Json{{"role", "assistant"}, {"content", answer.at("text")}}));
+  EXPECT_EQ(answer.at("message"), (Json{{"role", "assistant"},
+                                        {"content", answer.at("text")},
+                                        {"reasoning_content", ""},
+                                        {"tool_calls", Json::array()}}));
+  EXPECT_EQ(answer.at("issues"), Json::array({"missing_eos"}));
   EXPECT_EQ(answers(args("hello")), all);
 }
 
@@ -98,7 +102,7 @@ TEST_F(CmdGenerate, NamesThePlaceOfAConversationThatItCannotRead) {
   const std::string good = "[{\"role\": \"user\", \"content\": \"a\"}]\n";
   const std::pair<std::string, std::string> cases[] = {
       {good + "{\"messages\": [{\"role\": \"nobody\", \"content\": \"a\"}]}\n", "chats.jsonl:2: message 0: the role"},
-      {good + "{\"messages\": 5}\n", "chats.jsonl:2: expected a list of messages"},
+      {good + "{\"messages\": 5}\n", "chats.jsonl:2: messages must be a list"},
       {good + "5\n", "chats.jsonl:2: expected a list of messages"},
       {good + "{\"messages\": [\n", "chats.jsonl:2: not valid JSON"},
       {good + "{\"messages\": [], \"thinking_mode\": 5}\n", "chats.jsonl:2: thinking_mode must be"},

@@ -14,14 +14,14 @@ using Matrix = ExpertPart::Matrix;
 
 namespace {
 
-constexpr std::string_view kExperts = ".mlp.experts", kGateUp = ".gate_up_proj", kDown = ".down_proj";
+constexpr std::string_view kExperts = ".mlp.experts";
 
 const char* const kNoMatrix = "tensors that match no matrix of the model";
 const char* const kNoPartner = "tensors without their partner";
 const char* const kPairShape = "tensors of the wrong shape";
 const char* const kPairDtype = "tensors of the wrong dtype";
 const char* const kNoExpert = "matrices of experts without a pair";
-const char* const kTwice = "matrices with two pairs";
+const char* const kTwoPairs = "matrices with two pairs";
 const char* const kTwoInputs = "experts whose gate_proj and up_proj have different lora_A";
 const char* const kNotSaved = "missing tensors of modules_to_save";
 
@@ -81,10 +81,10 @@ class AdapterBinder {
 
   std::optional<std::string> whole_matrix(const std::string& path) const {
     if (path.ends_with(std::string(kExperts) + std::string(kInnerWrapper))) {
-      return path.substr(0, path.size() - kInnerWrapper.size()) + std::string(kGateUp);
+      return path.substr(0, path.size() - kInnerWrapper.size()) + std::string(kGateUpEnd);
     }
     if (!path.ends_with(kExperts)) return path + ".weight";
-    const std::string gate_up = path + std::string(kGateUp), down = path + std::string(kDown);
+    const std::string gate_up = path + std::string(kGateUpEnd), down = path + std::string(kDownEnd);
     const std::string inner = std::string(kAdapterRoot) + path + std::string(kInnerWrapper);
     // The inner wrapper is there exactly when both parameters are adapted, and then this one is the outer.
     if (source_.contains(inner + std::string(kLoraA)) || source_.contains(inner + std::string(kLoraB))) return down;
@@ -101,7 +101,7 @@ class AdapterBinder {
 
   void bind_whole(const std::string& matrix, const PairNames& names, Pairs& pairs) {
     if (!is_complete(names)) return;
-    if (parts_.contains(matrix)) problems_.add(kTwice, matrix + ": as a whole and for single experts");
+    if (parts_.contains(matrix)) problems_.add(kTwoPairs, matrix + ": as a whole and for single experts");
     const model::LoraConfig lora = adapter_.lora_of(pattern_path(matrix));
     const model::LoraShapes shapes = model::lora_shapes(specs_.at(matrix), lora.rank);
     check(names.a, shapes.a, lora.rank);

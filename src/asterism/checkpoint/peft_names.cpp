@@ -8,8 +8,6 @@ using Matrix = ExpertPart::Matrix;
 
 namespace {
 
-constexpr std::string_view kGateUp = ".gate_up_proj", kDown = ".down_proj";
-
 std::string without_end(const std::string& name, std::string_view end) {
   return name.substr(0, name.size() - end.size());
 }
@@ -29,13 +27,13 @@ std::map<std::string, model::TensorSpec> projection_specs(const model::Config& c
 }
 
 std::string experts_module(const std::string& packed) {
-  return without_end(packed, packed.ends_with(kGateUp) ? kGateUp : kDown);
+  return without_end(packed, packed.ends_with(kGateUpEnd) ? kGateUpEnd : kDownEnd);
 }
 
 std::string adapter_path(const std::string& matrix, const Pairs& pairs) {
   if (!is_packed_experts(matrix)) return std::string(kAdapterRoot) + model::projection_path(matrix);
   const std::string experts = experts_module(matrix);
-  const bool inner = matrix.ends_with(kGateUp) && pairs.contains(experts + std::string(kDown));
+  const bool inner = matrix.ends_with(kGateUpEnd) && pairs.contains(experts + std::string(kDownEnd));
   return std::string(kAdapterRoot) + experts + std::string(inner ? kInnerWrapper : "");
 }
 
@@ -45,7 +43,7 @@ std::string adapter_path_of_part(const CanonicalName& name) {
 }
 
 std::vector<Matrix> expert_matrices(const std::string& packed) {
-  if (packed.ends_with(kGateUp)) return {Matrix::kGate, Matrix::kUp};
+  if (packed.ends_with(kGateUpEnd)) return {Matrix::kGate, Matrix::kUp};
   return {Matrix::kDown};
 }
 

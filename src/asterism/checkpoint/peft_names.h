@@ -19,6 +19,9 @@ inline constexpr std::string_view kLoraA = ".lora_A.weight", kLoraB = ".lora_B.w
 /// PEFT wraps a module once for each adapted parameter; this leads to the inner wrapper.
 inline constexpr std::string_view kInnerWrapper = ".base_layer";
 
+/// Ends of the names of packed experts.
+inline constexpr std::string_view kGateUpEnd = ".gate_up_proj", kDownEnd = ".down_proj";
+
 /// How packed experts lie in the file.
 enum class AdapterLayout {
   kPeft,       // as PEFT wraps them: one tensor for all experts

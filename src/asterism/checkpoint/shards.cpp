@@ -14,7 +14,7 @@ using Json = nlohmann::json;
 
 namespace {
 
-constexpr const char* kHint =
+constexpr const char* kShardsHint =
     "the download is incomplete or files of different checkpoints are mixed; fetch the missing files again";
 
 /// Shard file -> the tensors that the index places there.
@@ -84,7 +84,7 @@ Source Source::open(const fs::path& folder, const std::string& stem) {
       if (!listed.contains(info.name)) problems.add("tensors not listed in the index", info.name + " in " + file);
     }
   }
-  problems.throw_if_any(index.string(), kHint);
+  problems.throw_if_any(index.string(), kShardsHint);
   return source;
 }
 

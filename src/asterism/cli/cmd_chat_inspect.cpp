@@ -10,6 +10,7 @@
 #include "asterism/cli/command_line.h"
 #include "asterism/cli/commands.h"
 #include "asterism/cli/sample_rendering.h"
+#include "asterism/cli/session.h"
 #include "asterism/cli/summary_report.h"
 #include "asterism/core/error.h"
 #include "asterism/core/log.h"
@@ -38,7 +39,7 @@ Files files_of(const std::vector<std::string>& sources) {
 
 data::RowOptions row_options(const ChatInspectArgs& args, std::shared_ptr<const data::Tokenizer> tokenizer) {
   data::RowOptions options;
-  options.chat.variant = data::chat_variant(args.variant);
+  options.chat.variant = variant_named(args.variant, args.tokenizer, tokenizer.get());
   options.loss.history = data::history(args.history);
   if (args.thinking == "chat") options.thinking = data::Thinking::Chat;
   if (args.thinking == "thinking") options.thinking = data::Thinking::Thinking;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <iostream>
 #include <sstream>
 
@@ -5,6 +6,8 @@
 #include "asterism/cli/session.h"
 #include "asterism/core/error.h"
 #include "asterism/core/file.h"
+#include "asterism/data/chat_decoder.h"
+#include "asterism/data/chat_markup.h"
 #include "asterism/data/chat_row.h"
 #include "asterism/data/python_json.h"
 #include "asterism/train/generate.h"
@@ -19,8 +22,24 @@ const std::string kReplacement = "\uFFFD";
 
 struct Prompt {
   std::string text;
-  bool thinking = false;
+  data::DecodeOptions decode;  // how to read what the model writes behind it
 };
+
+// Whether the model goes on with its reasoning behind this prompt.
+bool ends_in_reasoning(const std::string& prompt) {
+  const size_t opened = prompt.rfind(data::kThinkOpen), closed = prompt.rfind(data::kThinkClose);
+  return opened != std::string::npos && (closed == std::string::npos || opened > closed);
+}
+
+// Whether the model may answer with calls of tools.
+bool offers_tools(const data::Conversation& conversation, const data::ChatOptions& options) {
+  if (options.omit_tools) return false;
+  if (data::is_truthy(conversation.tools)) return true;
+  if (!conversation.messages.is_array()) return false;
+  const auto& messages = conversation.messages.as_array();
+  return std::any_of(messages.begin(), messages.end(),
+                     [](const data::JsonValue& message) { return data::is_truthy(message.get("tools")); });
+}
 
 // The conversation of `row`: a chat row, or its list of messages alone.
 Prompt encode_prompt(data::JsonValue row, const data::ChatDefaults& defaults, const std::string& where) {
@@ -28,8 +47,13 @@ Prompt encode_prompt(data::JsonValue row, const data::ChatDefaults& defaults, co
   if (!row.is_object()) input_error(where, ": expected a list of messages or an object with \"messages\"");
   try {
     const data::ChatRow chat = data::read_chat_row(std::move(row), defaults);
-    return {data::encode_chat(chat.conversation, chat.chat).text,
-            chat.chat.thinking_mode == data::ThinkingMode::Thinking};
+    Prompt prompt{data::encode_chat(chat.conversation, chat.chat).text, {}};
+    prompt.decode.mode = data::DecodeMode::Recover;
+    prompt.decode.variant = chat.chat.variant;
+    prompt.decode.tools_declared = offers_tools(chat.conversation, chat.chat);
+    const bool thinks = ends_in_reasoning(prompt.text);
+    prompt.decode.thinking_mode = thinks ? data::ThinkingMode::Thinking : data::ThinkingMode::Chat;
+    return prompt;
   } catch (const data::ChatError& error) {
     input_error(where, ": ", error.explanation());
   }
@@ -66,19 +90,6 @@ std::vector<Prompt> read_prompts(const GenerateArgs& args, const data::ChatDefau
   }
   if (prompts.empty()) input_error(args.messages, ": holds no conversation");
   return prompts;
-}
-
-// The assistant message that a completion without tools stands for.
-Json decode_message(std::string completion, bool thinking) {
-  Json message = {{"role", "assistant"}};
-  const std::string close = "</think>";
-  const size_t at = thinking ? completion.find(close) : std::string::npos;
-  if (at != std::string::npos) {
-    message["reasoning_content"] = completion.substr(0, at);
-    completion = completion.substr(at + close.size());
-  }
-  message[thinking && at == std::string::npos ? "reasoning_content" : "content"] = completion;
-  return message;
 }
 
 // Rows of the model's vocabulary may be padding that no token of the tokenizer has: such an id shows as a replacement
@@ -137,8 +148,13 @@ void answer(const model::Model& model, const data::Tokenizer& tokenizer, const P
     out["ids"].push_back(token.id);
     out["log_probabilities"].push_back(token.log_probability);
   }
-  out["finished"] = !tokens.empty() && tokens.back().id == options.stop_ids.front();
-  out["message"] = decode_message(completion, prompt.thinking);
+  const bool finished = !tokens.empty() && tokens.back().id == options.stop_ids.front();
+  out["finished"] = finished;
+  std::string whole = completion;
+  if (finished) whole += data::kEos;
+  const Json decoded = data::decoded_json(data::decode_chat(whole, prompt.decode));
+  out["message"] = decoded.at("message");
+  out["issues"] = decoded.at("issues");
   std::cout << out.dump() << "\n" << std::flush;
 }
 

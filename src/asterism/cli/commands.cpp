@@ -7,6 +7,8 @@ namespace asterism::cli {
 namespace {
 
 constexpr const char* kTokenizerHelp = "tokenizer.json or its folder";
+constexpr const char* kVariantHelp = "Version of the encoding (auto: as the files beside the tokenizer say)";
+const std::vector<std::string> kVariants = {"auto", "v4-preview", "v4-0731", "v4-flash-vision", "v4.1"};
 
 }  // namespace
 
@@ -118,10 +120,7 @@ Command chat_inspect_command() {
               {.name = "--tokens", .target = &args->tokens, .help = "Show the borders of tokens"},
               {.name = "--plain", .target = &args->plain, .help = "Mark trained tokens by brackets, not by colour"},
               {.name = "--json", .target = &args->json, .help = "Print one JSON value"},
-              {.name = "--variant",
-               .target = &args->variant,
-               .help = "Version of the encoding (v4-0731)",
-               .choices = {"v4-preview", "v4-0731"}},
+              {.name = "--variant", .target = &args->variant, .help = kVariantHelp, .choices = kVariants},
               {.name = "--history",
                .target = &args->history,
                .help = "Which assistant turns are trained (auto)",
@@ -133,6 +132,27 @@ Command chat_inspect_command() {
               {.name = "--workers", .target = &args->workers, .help = "Threads (one a core)", .at_least = 1},
           },
       .run = [args] { return run_chat_inspect(*args); },
+  };
+}
+
+Command chat_decode_command() {
+  const auto args = std::make_shared<ChatDecodeArgs>();
+  return {
+      .name = "decode",
+      .summary = "Completions, rows {\"text\", \"thinking_mode\"}, to assistant messages",
+      .example = "echo '{\"text\": \"Hi!\", \"thinking_mode\": \"chat\"}' | build/asterism chat decode --recover",
+      .options =
+          {
+              {.name = "FILE", .target = &args->file, .help = "JSON Lines; - = stdin (-)"},
+              {.name = "--variant",
+               .target = &args->variant,
+               .help = "Version of the encoding (v4-0731)",
+               .choices = {"v4-preview", "v4-0731", "v4.1"}},
+              {.name = "--recover",
+               .target = &args->recover,
+               .help = "A message of any text, with a list of what was wrong, in place of errors"},
+          },
+      .run = [args] { return run_chat_decode(*args); },
   };
 }
 
@@ -150,10 +170,7 @@ Command chat_command() {
           {
               {.name = "FILE", .target = &encode->file, .help = file_help},
               {.name = "--tokenizer", .target = &encode->tokenizer, .help = kTokenizerHelp, .required = true},
-              {.name = "--variant",
-               .target = &encode->variant,
-               .help = "Version of the encoding (auto: as the files beside the tokenizer say)",
-               .choices = {"auto", "v4-preview", "v4-0731", "v4-flash-vision", "v4.1"}},
+              {.name = "--variant", .target = &encode->variant, .help = kVariantHelp, .choices = kVariants},
               {.name = "--history",
                .target = &encode->history,
                .help = "Which assistant turns are trained (auto)",
@@ -173,7 +190,7 @@ Command chat_command() {
       .run = [tokens] { return run_chat_tokens(*tokens); },
   };
   Command chat = {.name = "chat", .summary = "Look at conversations as the model sees them"};
-  chat.children = {std::move(encode_command), std::move(tokens_command), chat_inspect_command()};
+  chat.children = {std::move(encode_command), chat_decode_command(), std::move(tokens_command), chat_inspect_command()};
   return chat;
 }
 

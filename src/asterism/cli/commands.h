@@ -95,12 +95,19 @@ struct ChatInspectArgs {
   bool tokens = false;             // show token borders
   bool plain = false;              // no colours
   bool json = false;
-  std::string variant = "v4-0731";
+  std::string variant = "auto";
   std::string history = "auto";
   std::string thinking = "auto";
   int64_t workers = 0;  // threads; 0 = one a core
 };
 int run_chat_inspect(const ChatInspectArgs& args);
+
+struct ChatDecodeArgs {
+  std::string variant = "v4-0731";
+  bool recover = false;
+  std::string file = "-";
+};
+int run_chat_decode(const ChatDecodeArgs& args);
 
 /// The descriptions of the commands, ready for run_command_line.
 Command init_command();

@@ -11,7 +11,9 @@
 #include "asterism/core/log.h"
 #include "asterism/core/progress.h"
 #include "asterism/data/chat_markup.h"
+#include "asterism/data/data_files.h"
 #include "asterism/data/fingerprint.h"
+#include "asterism/data/source_summary.h"
 #include "asterism/data/variant_detection.h"
 #include "asterism/ops/matmul.h"
 
@@ -201,6 +203,9 @@ std::unique_ptr<data::DataSet> load_data(const std::vector<data::DataSource>& so
   preparation.rows = options;
   preparation.fit = fit_options(recipe.data);
   preparation.workers = recipe.data.workers;
+  for (const data::DataSource& source : sources) {
+    log_info(what, ": ", data::describe_source(source.path, data::data_files(source.path)));
+  }
   Progress progress({.label = text("read ", what), .unit = "rows"});
   data::PreparedData prepared =
       data::prepare_data(sources, preparation, place, [&](int64_t rows) { progress.update(rows); });

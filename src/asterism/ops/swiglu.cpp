@@ -16,14 +16,14 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr int64_t kGrainElements = 16384;
+constexpr int64_t kSwigluGrain = 16384;
 
-int64_t grain_rows(int64_t width) {
-  return std::max<int64_t>(1, kGrainElements / width);
+int64_t swiglu_grain_rows(int64_t width) {
+  return std::max<int64_t>(1, kSwigluGrain / width);
 }
 
 template <typename T>
-at::Tensor activate(const at::Tensor& gate_up_RJ, const at::Tensor& row_weight_R, double limit) {
+at::Tensor activate_swiglu(const at::Tensor& gate_up_RJ, const at::Tensor& row_weight_R, double limit) {
   const int64_t rows = gate_up_RJ.size(0), width = gate_up_RJ.size(1) / 2;
   at::Tensor out = at::empty({rows, width}, gate_up_RJ.options());
   const cpu::SwigluArgs<T> args{.gate_up = data_or_null<T>(gate_up_RJ),
@@ -31,13 +31,15 @@ at::Tensor activate(const at::Tensor& gate_up_RJ, const at::Tensor& row_weight_R
                                 .out = out.mutable_data_ptr<T>(),
                                 .width = width,
                                 .limit = static_cast<T>(limit)};
-  at::parallel_for(0, rows, grain_rows(width), [&](int64_t begin, int64_t end) { cpu::swiglu_rows(args, begin, end); });
+  at::parallel_for(0, rows, swiglu_grain_rows(width),
+                   [&](int64_t begin, int64_t end) { cpu::swiglu_rows(args, begin, end); });
   return out;
 }
 
 template <typename T>
-SwigluGradients differentiate(const at::Tensor& grad_out, const at::Tensor& gate_up_RJ, const at::Tensor& row_weight_R,
-                              double limit, bool want_gate_up, bool want_row_weight) {
+SwigluGradients differentiate_swiglu(const at::Tensor& grad_out, const at::Tensor& gate_up_RJ,
+                                     const at::Tensor& row_weight_R, double limit, bool want_gate_up,
+                                     bool want_row_weight) {
   const int64_t rows = gate_up_RJ.size(0), width = gate_up_RJ.size(1) / 2;
   SwigluGradients grads;
   if (want_gate_up) grads.gate_up = at::empty_like(gate_up_RJ);
@@ -50,7 +52,7 @@ SwigluGradients differentiate(const at::Tensor& grad_out, const at::Tensor& gate
       .grad_row_weight = want_row_weight ? grads.row_weight.mutable_data_ptr<T>() : nullptr,
       .width = width,
       .limit = static_cast<T>(limit)};
-  at::parallel_for(0, rows, grain_rows(width),
+  at::parallel_for(0, rows, swiglu_grain_rows(width),
                    [&](int64_t begin, int64_t end) { cpu::swiglu_grad_rows(args, begin, end); });
   return grads;
 }
@@ -82,7 +84,7 @@ struct Swiglu : torch::autograd::Function<Swiglu> {
 
 at::Tensor swiglu_values(const at::Tensor& gate_up_RJ, const at::Tensor& row_weight_R, double limit) {
   const at::ScalarType type = sum_type(gate_up_RJ.scalar_type());
-  const auto run = type == at::kDouble ? activate<double> : activate<float>;
+  const auto run = type == at::kDouble ? activate_swiglu<double> : activate_swiglu<float>;
   const at::Tensor weight = row_weight_R.defined() ? dense(row_weight_R, type) : at::Tensor();
   return run(dense(gate_up_RJ, type), weight, clamp_bound(limit)).to(gate_up_RJ.scalar_type());
 }
@@ -91,7 +93,7 @@ SwigluGradients swiglu_gradients(const at::Tensor& grad_RI, const at::Tensor& ga
                                  const at::Tensor& row_weight_R, double limit, bool want_gate_up,
                                  bool want_row_weight) {
   const at::ScalarType type = sum_type(gate_up_RJ.scalar_type());
-  const auto run = type == at::kDouble ? differentiate<double> : differentiate<float>;
+  const auto run = type == at::kDouble ? differentiate_swiglu<double> : differentiate_swiglu<float>;
   const at::Tensor weight = row_weight_R.defined() ? dense(row_weight_R, type) : at::Tensor();
   SwigluGradients grads =
       run(dense(grad_RI, type), dense(gate_up_RJ, type), weight, clamp_bound(limit), want_gate_up, want_row_weight);
