@@ -13,7 +13,7 @@ help:
 	@echo "make build       build/asterism"
 	@echo "make quickstart  fine-tune a tiny model on the bundled conversations and show what it learned"
 	@echo "make test        tools/check, all C++ tests, comparison with Hugging Face transformers"
-	@echo "make test-long   all tests under the address and undefined-behaviour sanitizers"
+	@echo "make test-long   all tests, with long campaigns, under the address and undefined-behaviour sanitizers"
 	@echo "make bench       time and memory of training steps, operators and data; bench/results/latest.json"
 	@echo "make check       the rules of CONTRIBUTING.md that a program can check"
 	@echo "make format      clang-format on all C++ files"

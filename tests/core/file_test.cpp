@@ -6,6 +6,7 @@
 
 #include "asterism/core/error.h"
 #include "asterism/core/memory.h"
+#include "tests/support/file_faults.h"
 #include "tests/support/temporary_folder.h"
 
 namespace asterism {
@@ -133,6 +134,42 @@ TEST(AtomicFolder, AnExistingTargetIsRefusedOrReplacedAsAsked) {
   EXPECT_TRUE(fs::exists(folder / "out" / "new"));
   EXPECT_FALSE(fs::exists(folder / "out" / "old"));
   EXPECT_EQ(folder.entries(), (Names{"out"}));
+}
+
+/// A folder `out` with a file `old`, and a staging folder with a file `new` that is to take its place.
+void replace_with_fault(const TemporaryFolder& folder, const testing::FileFaults::Fault& fault) {
+  fs::create_directory(folder / "out");
+  folder.write("out/old", "");
+  AtomicFolder atomic(folder / "out", /*replace=*/true);
+  FileWriter(atomic.staging() / "new").close();
+  const testing::FileFaults faults(folder.path(), fault);
+  atomic.publish();
+}
+
+TEST(AtomicFolder, ReplacesWithoutAMomentInBetweenWhereTheFileSystemCan) {
+  using Kind = testing::FileFaults::Kind;
+  const TemporaryFolder folder;
+  // A second rename would fail: one call does it.
+  replace_with_fault(folder, {.kind = Kind::kRename, .number = 2, .error = EIO});
+  EXPECT_EQ(folder.entries(), Names{"out"});
+  EXPECT_TRUE(fs::exists(folder / "out/new"));
+}
+
+TEST(AtomicFolder, MovesTheOldOneAsideWhereNamesCannotBeExchanged) {
+  using Kind = testing::FileFaults::Kind;
+  const TemporaryFolder folder;
+  replace_with_fault(folder, {.kind = Kind::kRename, .number = 1, .error = EINVAL});
+  EXPECT_EQ(folder.entries(), Names{"out"});
+  EXPECT_TRUE(fs::exists(folder / "out/new"));
+  EXPECT_FALSE(fs::exists(folder / "out/old"));
+}
+
+TEST(AtomicFolder, AFailedReplacementLeavesTheOldOne) {
+  using Kind = testing::FileFaults::Kind;
+  const TemporaryFolder folder;
+  EXPECT_THROW(replace_with_fault(folder, {.kind = Kind::kRename, .number = 1, .error = EROFS}), RunError);
+  EXPECT_EQ(folder.entries(), Names{"out"});
+  EXPECT_TRUE(fs::exists(folder / "out/old"));
 }
 
 TEST(AtomicFolder, AFileInPlaceOfTheParentIsAnErrorThatLeavesNothing) {

@@ -9,12 +9,9 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
-#include <optional>
 #include <sstream>
 #include <stdexcept>
 #include <thread>
-
-#include "tests/support/temporary_folder.h"
 
 extern char** environ;
 
@@ -28,50 +25,66 @@ std::string content_of(const std::filesystem::path& path) {
   return content.str();
 }
 
-/// A running build/asterism whose streams are files.
-class Program {
- public:
-  Program(const std::vector<std::string>& arguments, const std::string& input) {
-    const std::string in = folder_.write("in", input), out = folder_.write("out", ""), err = folder_.write("err", "");
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, in.c_str(), O_RDONLY, 0);
-    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, out.c_str(), O_WRONLY, 0);
-    posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, err.c_str(), O_WRONLY, 0);
-    std::vector<std::string> words = {ASTERISM_BINARY_DIR "/asterism"};
-    words.insert(words.end(), arguments.begin(), arguments.end());
-    std::vector<char*> argv;
-    for (std::string& word : words) argv.push_back(word.data());
-    argv.push_back(nullptr);
-    const int failure = ::posix_spawn(&process_, argv[0], &actions, nullptr, argv.data(), environ);
-    posix_spawn_file_actions_destroy(&actions);
-    if (failure != 0) throw std::runtime_error("cannot start " + words[0]);
-  }
-
-  void send(int signal) const { ::kill(process_, signal); }
-
-  /// The status of the ended program; nothing while it runs, with WNOHANG.
-  std::optional<int> wait(int flags) const {
-    int status = 0;
-    const pid_t ended = ::waitpid(process_, &status, flags);
-    if (ended < 0) throw std::runtime_error("lost the program");
-    return ended == process_ ? std::optional(status) : std::nullopt;
-  }
-
-  ProgramResult result(std::optional<int> status) const {
-    ProgramResult result;
-    result.exit_code = WIFEXITED(*status) ? WEXITSTATUS(*status) : 128 + WTERMSIG(*status);
-    result.out = content_of(folder_ / "out");
-    result.err = content_of(folder_ / "err");
-    return result;
-  }
-
- private:
-  TemporaryFolder folder_;
-  pid_t process_ = 0;
-};
-
 }  // namespace
+
+Program::Program(const std::vector<std::string>& arguments, const std::string& input) {
+  const std::string in = folder_.write("in", input), out = folder_.write("out", ""), err = folder_.write("err", "");
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, in.c_str(), O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, out.c_str(), O_WRONLY, 0);
+  posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, err.c_str(), O_WRONLY, 0);
+  std::vector<std::string> words = {ASTERISM_BINARY_DIR "/asterism"};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  const int failure = ::posix_spawn(&process_, argv[0], &actions, nullptr, argv.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  if (failure != 0) throw std::runtime_error("cannot start " + words[0]);
+}
+
+Program::~Program() {
+  if (!status_ && !wait(WNOHANG)) {
+    send(SIGKILL);
+    wait(0);
+  }
+}
+
+void Program::send(int signal) const {
+  if (!status_) ::kill(process_, signal);
+}
+
+bool Program::wait(int flags) {
+  int status = 0;
+  const pid_t ended = ::waitpid(process_, &status, flags);
+  if (ended == process_) status_ = status;
+  return ended != 0;
+}
+
+bool Program::runs() {
+  return !status_ && !wait(WNOHANG);
+}
+
+bool Program::wait_until(const std::function<bool()>& ready) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (!ready()) {
+    if (!runs()) return false;
+    if (std::chrono::steady_clock::now() > deadline) send(SIGKILL);
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return true;
+}
+
+ProgramResult Program::result() {
+  if (!status_) wait(0);
+  if (!status_) throw std::runtime_error("lost the program");
+  ProgramResult result;
+  result.exit_code = WIFEXITED(*status_) ? WEXITSTATUS(*status_) : 128 + WTERMSIG(*status_);
+  result.out = content_of(folder_ / "out");
+  result.err = content_of(folder_ / "err");
+  return result;
+}
 
 std::string ProgramResult::last_error_line() const {
   const size_t end = err.find_last_not_of('\n');
@@ -81,24 +94,14 @@ std::string ProgramResult::last_error_line() const {
 }
 
 ProgramResult run_asterism(const std::vector<std::string>& arguments, const std::string& input) {
-  const Program program(arguments, input);
-  return program.result(program.wait(0));
+  return Program(arguments, input).result();
 }
 
 ProgramResult interrupt_asterism(const std::vector<std::string>& arguments, int signal,
                                  const std::function<bool()>& ready) {
-  const Program program(arguments, "");
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
-  while (!ready()) {
-    if (const auto status = program.wait(WNOHANG)) return program.result(status);
-    if (std::chrono::steady_clock::now() > deadline) {
-      signal = SIGKILL;
-      break;
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
-  program.send(signal);
-  return program.result(program.wait(0));
+  Program program(arguments);
+  if (program.wait_until(ready)) program.send(signal);
+  return program.result();
 }
 
 }  // namespace asterism::testing

@@ -1,8 +1,13 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "tests/support/temporary_folder.h"
 
 namespace asterism::testing {
 
@@ -11,6 +16,30 @@ struct ProgramResult {
   std::string out, err;
   /// The last line of `err`.
   std::string last_error_line() const;
+};
+
+/// A running build/asterism.
+class Program {
+ public:
+  explicit Program(const std::vector<std::string>& arguments, const std::string& input = "");
+  ~Program();  // kills it when it still runs
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  void send(int signal) const;
+  bool runs();
+  /// Returns when `ready` is true (true) or the program has ended (false). One that does neither within a minute is
+  /// killed.
+  bool wait_until(const std::function<bool()>& ready);
+  /// Waits for its end.
+  ProgramResult result();
+
+ private:
+  bool wait(int flags);
+
+  TemporaryFolder folder_;  // its streams are files here
+  pid_t process_ = 0;
+  std::optional<int> status_;  // of the ended program
 };
 
 /// Runs build/asterism with `arguments` and `input` as its stdin.

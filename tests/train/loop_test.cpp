@@ -5,11 +5,13 @@
 #include <filesystem>
 #include <fstream>
 
+#include "asterism/checkpoint/peft.h"
 #include "asterism/checkpoint/train_state.h"
 #include "asterism/core/error.h"
 #include "asterism/core/rng.h"
 #include "asterism/model/lora.h"
 #include "asterism/train/step.h"
+#include "tests/support/file_faults.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/tiny_model.h"
 
@@ -59,7 +61,14 @@ data::DataSet data_of(const Recipe& recipe, int64_t count) {
   return data::DataSet(data::prepare_data(sources, preparation, {}), preparation.rows, preparation.fit, options);
 }
 
-FinishedRun run(const Recipe& recipe, const fs::path& folder, int64_t steps, int64_t stop_after = 1000) {
+struct RunOptions {
+  int64_t steps = 0;
+  int64_t stop_after = 1000;           // steps of this process
+  std::function<void()> between = {};  // called after each step
+  bool save_requested = false;         // once, after the first step
+};
+
+FinishedRun run(const Recipe& recipe, const fs::path& folder, const RunOptions& options) {
   FinishedRun result;
   result.model = testing::tiny_model(at::kFloat);
   if (recipe.lora) {
@@ -72,10 +81,26 @@ FinishedRun run(const Recipe& recipe, const fs::path& folder, int64_t steps, int
   const RunFolder run_folder(folder);
   run_folder.create();
   int64_t asked = 0;
-  LoopInputs inputs{recipe, result.model, result.parameters, train_data, &eval_data, run_folder, steps};
-  inputs.stop_requested = [&] { return ++asked >= stop_after; };
+  bool save_requested = options.save_requested;
+  LoopInputs inputs{recipe, result.model, result.parameters, train_data, &eval_data, run_folder, options.steps};
+  if (!recipe.lora) inputs.buffers = full_buffers(result.model);
+  inputs.recipe_values["seed"] = std::to_string(recipe.seed);
+  inputs.stop_requested = [&] {
+    if (options.between) options.between();
+    return ++asked >= options.stop_after;
+  };
+  inputs.save_requested = [&] { return std::exchange(save_requested, false); };
+  if (recipe.lora) {
+    inputs.write_adapter = [&](const fs::path& target, const model::Weights& weights) {
+      checkpoint::write_adapter(target, result.model.config, weights, recipe.lora->config, "");
+    };
+  }
   result.summary = run_loop(inputs);
   return result;
+}
+
+FinishedRun run(const Recipe& recipe, const fs::path& folder, int64_t steps, int64_t stop_after = 1000) {
+  return run(recipe, folder, {.steps = steps, .stop_after = stop_after});
 }
 
 std::vector<nlohmann::json> metrics_of(const fs::path& folder) {
@@ -86,35 +111,195 @@ std::vector<nlohmann::json> metrics_of(const fs::path& folder) {
   return rows;
 }
 
-TEST(Loop, AResumedRunIsTheUninterruptedRunBitForBit) {
-  // TC16 in small: shuffled epochs, packing, accumulation, LoRA dropout, evaluation, rows read ahead; stopped after 4
-  // of 9 steps.
-  Recipe recipe = small_recipe();
-  recipe.data.workers = 0;
-  recipe.lora.emplace();
-  recipe.lora->config.dropout = 0.1;
-  recipe.lora->config.rank = 2;
+void expect_same_run(const fs::path& whole, const fs::path& parts, size_t steps) {
+  const auto a = metrics_of(whole), b = metrics_of(parts);
+  ASSERT_EQ(a.size(), steps);
+  ASSERT_EQ(b.size(), steps);
+  for (size_t i = 0; i < steps; ++i) {
+    EXPECT_EQ(b[i]["step"], i + 1);
+    for (const char* key : {"loss", "grad_norm", "lr", "tokens", "input_tokens", "epoch", "dead_experts"}) {
+      EXPECT_EQ(a[i][key], b[i][key]) << key << " of step " << i + 1;
+    }
+    EXPECT_EQ(a[i].value("eval_loss", 0.0), b[i].value("eval_loss", 0.0)) << i + 1;
+  }
+}
+
+/// TC16: ten steps are four and six, with shuffled epochs, packing, accumulation, dropout and evaluation in between.
+/// Rows are read ahead in the parts only.
+void expect_bitwise_continuation(Recipe recipe) {
   const testing::TemporaryFolder whole, parts;
-  const FinishedRun straight = run(recipe, whole.path(), 9);
+  recipe.data.workers = 0;
+  const FinishedRun straight = run(recipe, whole.path(), 10);
   recipe.data.workers = 3;
-  const FinishedRun first = run(recipe, parts.path(), 9, 4);
+  const FinishedRun first = run(recipe, parts.path(), 10, 4);
   EXPECT_TRUE(first.summary.stopped);
   EXPECT_EQ(first.summary.last_step, 4);
-  const FinishedRun second = run(recipe, parts.path(), 9);
+  const FinishedRun second = run(recipe, parts.path(), 10);
   EXPECT_EQ(second.summary.first_step, 4);
-  EXPECT_EQ(second.summary.last_step, 9);
+  EXPECT_EQ(second.summary.last_step, 10);
+  expect_same_run(whole.path(), parts.path(), 10);
   for (size_t i = 0; i < straight.parameters.size(); ++i) {
     EXPECT_TRUE(at::equal(straight.parameters[i].value, second.parameters[i].value)) << straight.parameters[i].name;
   }
-  const auto a = metrics_of(whole.path()), b = metrics_of(parts.path());
-  ASSERT_EQ(a.size(), 9u);
-  ASSERT_EQ(b.size(), 9u);
-  for (size_t i = 0; i < 9; ++i) {
-    EXPECT_EQ(b[i]["step"], i + 1);
-    EXPECT_EQ(a[i]["loss"], b[i]["loss"]);
-    EXPECT_EQ(a[i]["grad_norm"], b[i]["grad_norm"]);
-    EXPECT_EQ(a[i]["lr"], b[i]["lr"]);
+  // TC14: moments and update counts, too: all tensors of the last checkpoints are the same bytes.
+  const auto state = [](const testing::TemporaryFolder& folder) {
+    return checkpoint::read_train_state(checkpoint::StateFolder(folder / "checkpoints").path_of(10));
+  };
+  const auto a = state(whole), b = state(parts);
+  ASSERT_EQ(a.tensors.size(), b.tensors.size());
+  for (size_t i = 0; i < a.tensors.size(); ++i) {
+    EXPECT_EQ(a.tensors[i].name, b.tensors[i].name);
+    EXPECT_TRUE(at::equal(a.tensors[i].tensor, b.tensors[i].tensor)) << a.tensors[i].name;
   }
+  EXPECT_EQ(a.info.at("updates"), b.info.at("updates"));
+  EXPECT_EQ(a.info.at("data"), b.info.at("data"));
+}
+
+TEST(Loop, AResumedLoraRunIsTheUninterruptedRunBitForBit) {
+  Recipe recipe = small_recipe();
+  recipe.eval_every = 3;
+  recipe.lora.emplace();
+  recipe.lora->config.dropout = 0.1;
+  recipe.lora->config.rank = 2;
+  expect_bitwise_continuation(recipe);
+}
+
+TEST(Loop, AResumedFullRunIsTheUninterruptedRunBitForBit) {
+  // N3: the weights come back without an adapter file.
+  Recipe recipe = small_recipe();
+  recipe.eval_every = 3;
+  expect_bitwise_continuation(recipe);
+}
+
+TEST(Loop, AnAdapterThatNeverGetsAGradientResumes) {
+  // N4, TC13: the indexer is frozen, so a LoRA pair on it stays without a gradient, with zero moments and no update.
+  Recipe recipe = small_recipe();
+  recipe.lora.emplace();
+  recipe.lora->config.rank = 2;
+  recipe.lora->config.targets = {"*.indexer.*", "self_attn.q_a_proj"};
+  expect_bitwise_continuation(recipe);
+  const testing::TemporaryFolder folder;
+  run(recipe, folder.path(), 2);
+  const auto state = checkpoint::read_train_state(folder / "checkpoints/step-00000002");
+  size_t untouched = 0;
+  for (const auto& [name, updates] : state.info.at("updates").items()) {
+    const bool indexer = name.find(".indexer.") != std::string::npos;
+    EXPECT_EQ(updates, indexer ? 0 : 2) << name;
+    untouched += indexer ? 1 : 0;
+  }
+  EXPECT_GT(untouched, 0u);
+  for (const auto& named : state.tensors) {
+    if (named.name.starts_with("exp_avg") && named.name.find(".indexer.") != std::string::npos) {
+      EXPECT_FALSE(named.tensor.any().item<bool>()) << named.name;
+    }
+  }
+}
+
+TEST(Loop, ACheckpointHasTheMomentsOfEveryExpert) {
+  // W2: one slice of the experts, written for all.
+  Recipe recipe = small_recipe();
+  recipe.lora.emplace();
+  recipe.lora->config.targets = {"experts"};
+  const testing::TemporaryFolder folder;
+  const FinishedRun finished = run(recipe, folder.path(), 4);
+  const auto state = checkpoint::read_train_state(folder / "checkpoints/step-00000004");
+  std::map<std::string, at::Tensor> tensors;
+  for (const auto& named : state.tensors) tensors[named.name] = named.tensor;
+  EXPECT_EQ(tensors.size(), 3 * finished.parameters.size());
+  const int64_t experts = finished.model.config.num_experts, rank = recipe.lora->config.rank;
+  // B starts at zero: its columns of an expert (the fastest index) have moved where the expert was trained.
+  const auto touched = [&](const at::Tensor& b) { return b.reshape({-1, rank, experts}).abs().sum({0, 1}).gt(0); };
+  at::Tensor anywhere = at::zeros({experts}, at::kBool);
+  for (const Parameter& parameter : finished.parameters) {
+    for (const char* kind : {"exp_avg.", "exp_avg_sq."}) {
+      const at::Tensor& moment = tensors.at(kind + parameter.name);
+      ASSERT_EQ(moment.sizes(), parameter.value.sizes()) << parameter.name;
+      if (!parameter.name.ends_with("lora_B.weight")) continue;
+      EXPECT_TRUE(at::equal(touched(moment), touched(parameter.value))) << kind << parameter.name;
+      anywhere = anywhere.logical_or(touched(moment));
+    }
+  }
+  EXPECT_TRUE(anywhere.all().item<bool>()) << anywhere;
+}
+
+TEST(Loop, FrozenWeightsHaveNoGradientAndNoPartInTheNorm) {
+  // N6: experts that became trainable again when they were cut into slices.
+  Recipe recipe = small_recipe();
+  recipe.lora.emplace();
+  recipe.lora->config.targets = {"attention"};
+  model::Model model = testing::tiny_model(at::kFloat);
+  model::attach_lora(model.config, model.weights, recipe.lora->config, 1);
+  const auto parameters = lora_parameters(model);
+  StepSettings settings;
+  settings.sequence_length = recipe.data.sequence_length;
+  run_step(model, data_of(recipe, 30).rows_of_step(0), settings);
+  model::for_each_tensor(model.config, model.weights, [](const model::TensorSpec& spec, at::Tensor& tensor) {
+    EXPECT_FALSE(tensor.requires_grad()) << spec.name;
+    EXPECT_FALSE(tensor.grad().defined()) << spec.name;
+  });
+  double squares = 0.0;
+  for (const Parameter& parameter : parameters) {
+    squares += parameter.value.grad().to(at::kDouble).square().sum().item<double>();
+  }
+  EXPECT_NEAR(inspect_gradients(parameters).norm, std::sqrt(squares), 1e-6 * std::sqrt(squares));
+}
+
+TEST(Loop, ACheckpointSaysForHowLongTrainingStoodStill) {
+  const testing::TemporaryFolder folder;
+  Recipe recipe = small_recipe();
+  recipe.log.every = 3;
+  run(recipe, folder.path(), 5);
+  const auto rows = metrics_of(folder.path());
+  std::vector<int64_t> logged, saved;
+  for (const auto& row : rows) {
+    logged.push_back(row.at("step"));
+    if (!row.contains("checkpoint_seconds")) continue;
+    saved.push_back(row.at("step"));
+    EXPECT_GE(row.at("checkpoint_seconds").get<double>(), 0.0);
+  }
+  EXPECT_EQ(logged, (std::vector<int64_t>{2, 3, 4, 5}));  // those of a checkpoint always
+  EXPECT_EQ(saved, (std::vector<int64_t>{2, 4, 5}));
+}
+
+TEST(Loop, SavesOnRequestAndGoesOn) {
+  const testing::TemporaryFolder folder;
+  Recipe recipe = small_recipe();
+  recipe.checkpoint.every = 0;
+  const FinishedRun finished = run(recipe, folder.path(), {.steps = 3, .save_requested = true});
+  EXPECT_EQ(finished.summary.last_step, 3);
+  EXPECT_FALSE(finished.summary.stopped);
+  EXPECT_EQ(checkpoint::StateFolder(folder / "checkpoints").steps(), (std::vector<int64_t>{1, 3}));
+}
+
+TEST(Loop, AFullDiskEndsTheRunWithTheCheckpointBefore) {
+  const testing::TemporaryFolder folder;
+  std::optional<testing::FileFaults> faults;
+  int64_t step = 0;
+  const auto fill_disk = [&] {
+    if (++step == 3) {
+      faults.emplace(folder / "checkpoints",
+                     testing::FileFaults::Fault{testing::FileFaults::Kind::kWrite, 1, ENOSPC, true});
+    }
+  };
+  const std::string error =
+      testing::error_of<RunError>([&] { run(small_recipe(), folder.path(), {.steps = 100, .between = fill_disk}); });
+  faults.reset();
+  EXPECT_NE(error.find("No space left on device"), std::string::npos) << error;
+  EXPECT_LE(step, 7) << "the failure of step 4's checkpoint surfaced late";
+  EXPECT_EQ(checkpoint::StateFolder(folder / "checkpoints").steps(), (std::vector<int64_t>{2}));
+  const FinishedRun resumed = run(small_recipe(), folder.path(), 6);
+  EXPECT_EQ(resumed.summary.first_step, 2);
+  EXPECT_EQ(metrics_of(folder.path()).size(), 6u);
+}
+
+TEST(Loop, SaysWhenLinesOfTheMetricsWereLost) {
+  const testing::TemporaryFolder folder;
+  run(small_recipe(), folder.path(), 2);
+  std::ofstream(folder / "metrics.jsonl") << "{\"step\":2}\n";
+  ::testing::internal::CaptureStderr();
+  run(small_recipe(), folder.path(), 4);
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(log.find("has 11 bytes up to the checkpoint, which recorded"), std::string::npos) << log;
 }
 
 TEST(Loop, MetricsHaveTheKeysOfTheInterface) {
@@ -195,7 +380,8 @@ TEST(Loop, ANonFiniteGradientLeavesWeightsAndCheckpointAlone) {
   LoopInputs inputs{recipe, model, parameters, data, nullptr, run_folder, 4};
   EXPECT_THROW(run_loop(inputs), RunError);
   EXPECT_TRUE(at::equal(model.weights.lm_head, before));
-  EXPECT_EQ(checkpoint::StateFolder(folder.path() / "checkpoints").steps(), (std::vector<int64_t>{2}));
+  // The past that this run does not go on from is set aside, and stays as long as there is no other.
+  checkpoint::read_train_state(folder / "checkpoints/abandoned-step-00000002");
 }
 
 TEST(Training, OverfitsOneBatch) {

@@ -29,6 +29,15 @@ TEST(RunFolder, CreatesItselfAndKeepsWhatIsThere) {
   EXPECT_TRUE(std::filesystem::is_directory(temporary / "runs" / "demo" / "checkpoints"));
 }
 
+TEST(RunFolder, TidyRemovesWhatKilledWritesLeft) {
+  const TemporaryFolder temporary;
+  std::filesystem::create_directory(temporary_path(temporary / "adapter"));
+  temporary.write("report.json.tmp-8-9", "{");
+  temporary.write("report.json", "{}");
+  RunFolder(temporary.path()).tidy();
+  EXPECT_EQ(temporary.entries(), std::set<std::string>{"report.json"});
+}
+
 TEST(RunFolder, NamesAFolderThatCannotBeCreated) {
   const TemporaryFolder temporary;
   temporary.write("runs", "a file in the way");
@@ -52,7 +61,7 @@ TEST(MetricsFile, AppendsALinePerStep) {
   metrics.append({{"step", 1}, {"loss", 3.5}});
   EXPECT_EQ(read_text(path), "{\"step\":1,\"loss\":3.5}\n");
   metrics.append({{"step", 2}, {"loss", std::numeric_limits<double>::quiet_NaN()}});
-  metrics.sync();
+  EXPECT_EQ(metrics.bytes(), read_text(path).size());
   EXPECT_EQ(read_text(path), "{\"step\":1,\"loss\":3.5}\n{\"step\":2,\"loss\":null}\n");
 }
 
@@ -66,7 +75,9 @@ TEST(MetricsFile, RefusesARowWithoutAStep) {
 TEST(MetricsFile, ContinuesAfterTheResumedStep) {
   const TemporaryFolder folder;
   const auto path = folder.write("metrics.jsonl", kThreeSteps);
-  MetricsFile(path, 2).append({{"step", 3}, {"loss", 1.5}});
+  MetricsFile metrics(path, 2);
+  EXPECT_EQ(metrics.bytes(), read_text(path).size());
+  metrics.append({{"step", 3}, {"loss", 1.5}});
   EXPECT_EQ(read_text(path), "{\"step\":1,\"loss\":3.0}\n{\"step\":2,\"loss\":2.0}\n{\"step\":3,\"loss\":1.5}\n");
 }
 

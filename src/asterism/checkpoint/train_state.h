@@ -11,25 +11,38 @@
 
 namespace asterism::checkpoint {
 
-/// Everything a run needs to go on: trained tensors and optimizer moments under global names ("param.<name>",
-/// "exp_avg.<name>", "exp_avg_sq.<name>"), and a small JSON of counters and settings.
+/// Everything a run needs to go on, as docs/checkpoints.md lists it: tensors under global names ("param.<name>",
+/// "exp_avg.<name>", "exp_avg_sq.<name>", "buffer.<name>"), and a small JSON of counters and settings.
 struct TrainState {
   nlohmann::ordered_json info;  // "step" and what the trainer adds
   std::vector<NamedTensor> tensors;
 };
 
 /// The checkpoints of one run: step-00000500/ folders, complete or absent, and `latest`, a file with the name of the
-/// newest complete one.
+/// newest complete one. A step is the number of updates that were done.
 class StateFolder {
  public:
-  /// `root` is runs/<name>/checkpoints. Left-overs of writes that were cut off are removed.
-  explicit StateFolder(std::filesystem::path root);
+  /// `root` is runs/<name>/checkpoints.
+  explicit StateFolder(std::filesystem::path root) : root_(std::move(root)) {}
 
-  /// Writes state.json and state.safetensors of a step into a staging folder, calls `extra` with it (an adapter beside
-  /// the state), publishes by one rename, points `latest` at it, and then removes all but the newest `keep` steps.
-  /// RunError when something cannot be written: the folder then holds what it held before.
+  /// Puts in order what a killed process left: removes half-written folders, lets `latest` name the newest step. Only
+  /// for the one process that writes here.
+  void tidy() const;
+
+  /// Writes state.json, state.safetensors and what `extra` adds (an adapter beside the state) into a staging folder,
+  /// with a manifest of sizes and checksums, publishes it by one rename, points `latest` at it, and then removes all
+  /// but the newest `keep` steps, and those that were set aside. RunError when something cannot be written: every
+  /// checkpoint that was there before is there still.
   void save(int64_t step, const TrainState& state, int64_t keep,
-            const std::function<void(const std::filesystem::path&)>& extra = {});
+            const std::function<void(const std::filesystem::path&)>& extra = {}) const;
+
+  /// Does all that `save` does with a small state under another name, reads it back and removes it: a folder that
+  /// cannot hold checkpoints is found before the first step. RunError.
+  void probe(const TrainState& state) const;
+
+  /// For a run that starts again from `step` (0: from the beginning): later steps belong to a past that is not its own.
+  /// They get names "abandoned-step-...", so that they are not resumed from, and go when the next save has succeeded.
+  void set_aside_after(int64_t step) const;
 
   /// Steps with a complete checkpoint, ascending.
   std::vector<int64_t> steps() const;
@@ -39,7 +52,8 @@ class StateFolder {
   std::filesystem::path root_;
 };
 
-/// Reads a checkpoint folder; tensors are copies. InputError when a part is missing or damaged.
+/// Reads a checkpoint folder after comparing it with its manifest. The tensors are views of the mapped file: not to be
+/// written to. InputError when a part is missing, damaged or of another format.
 TrainState read_train_state(const std::filesystem::path& folder);
 
 }  // namespace asterism::checkpoint

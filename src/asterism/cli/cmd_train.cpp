@@ -1,49 +1,28 @@
-#include <csignal>
 #include <iostream>
 
+#include "asterism/checkpoint/fingerprint.h"
 #include "asterism/checkpoint/hf_checkpoint.h"
 #include "asterism/checkpoint/peft.h"
 #include "asterism/cli/command_line.h"
 #include "asterism/cli/commands.h"
 #include "asterism/cli/recipe_file.h"
+#include "asterism/cli/recipe_values.h"
 #include "asterism/cli/run_report.h"
+#include "asterism/cli/run_signals.h"
 #include "asterism/cli/session.h"
+#include "asterism/core/content_hash.h"
 #include "asterism/core/error.h"
 #include "asterism/core/file.h"
+#include "asterism/core/folder.h"
 #include "asterism/core/log.h"
 #include "asterism/core/memory.h"
+#include "asterism/train/checkpoint_size.h"
 #include "asterism/train/loop.h"
 
 namespace asterism::cli {
 namespace fs = std::filesystem;
 
 namespace {
-
-volatile std::sig_atomic_t stop_signal = 0;
-
-void on_signal(int signal) {
-  // A second signal ends at once: the last checkpoint is complete whatever happens.
-  if (stop_signal != 0) std::_Exit(128 + signal);
-  stop_signal = signal;
-}
-
-// Restores the previous handlers when the run ends, so that a test process can go on.
-class SignalGuard {
- public:
-  SignalGuard() {
-    stop_signal = 0;
-    previous_int_ = std::signal(SIGINT, on_signal);
-    previous_term_ = std::signal(SIGTERM, on_signal);
-  }
-  ~SignalGuard() {
-    std::signal(SIGINT, previous_int_);
-    std::signal(SIGTERM, previous_term_);
-  }
-
- private:
-  void (*previous_int_)(int);
-  void (*previous_term_)(int);
-};
 
 // Attaches fresh or stored LoRA pairs, or chooses the trained tensors of full fine-tuning.
 std::vector<train::Parameter> prepare_parameters(train::Recipe& recipe, model::Model& model) {
@@ -100,6 +79,23 @@ void export_model(const train::Recipe& recipe, const train::RunFolder& folder, c
   log_info("model written to ", folder.model_folder().string());
 }
 
+// What tells the files that a run starts from, and that its checkpoints do not copy, from others.
+nlohmann::ordered_json base_record(const train::Recipe& recipe) {
+  nlohmann::ordered_json record = checkpoint::base_fingerprint(recipe.model.path);
+  const fs::path source = recipe.model.tokenizer.empty() ? recipe.model.path : recipe.model.tokenizer;
+  const fs::path file = fs::is_directory(source) ? source / "tokenizer.json" : source;
+  if (fs::exists(file)) record["tokenizer"] = content_hash_of_file(file);
+  return record;
+}
+
+void say_what_a_checkpoint_takes(const train::Recipe& recipe, const model::Config& config) {
+  const train::CheckpointSize size = train::checkpoint_size(recipe, config);
+  log_info("a checkpoint takes ", size.bytes(), " bytes: ", size.state_bytes, " of weights and optimizer state for ",
+           size.trained_numbers, " trained numbers",
+           recipe.lora ? text(", ", size.adapter_bytes, " of the adapter") : std::string(), "; checkpoint.keep is ",
+           recipe.checkpoint.keep);
+}
+
 // The report is written last: with it, nothing of a run to this step is missing.
 bool is_reported(const train::RunFolder& folder, int64_t step) {
   if (!fs::exists(folder.report_file())) return false;
@@ -110,6 +106,7 @@ bool is_reported(const train::RunFolder& folder, int64_t step) {
 }  // namespace
 
 int run_train(const TrainArgs& args) {
+  RunSignals signals;
   train::Recipe recipe = read_recipe(args.recipe, args.overrides);
   process_log().hold_lines();
   model::Model model = load_model(recipe.model.path, recipe.model.storage);
@@ -132,6 +129,7 @@ int run_train(const TrainArgs& args) {
   }
   if (args.dry_run) {
     std::cout << recipe_to_yaml(recipe);
+    say_what_a_checkpoint_takes(recipe, model.config);
     log_info("dry run: the recipe, the model and the data are fine; ", steps, " steps of ", recipe.train.batch,
              " rows");
     process_log().close_file();
@@ -140,19 +138,25 @@ int run_train(const TrainArgs& args) {
 
   const train::RunFolder folder(fs::path(recipe.output) / recipe.name);
   folder.create();
+  const FolderLock lock(folder.root());
+  folder.tidy();
   process_log().open_file(folder.log_file());
-  const SignalGuard signals;
+  signals.catch_stops();
   train::LoopInputs inputs{recipe,          model,  parameters, *train_data,
                            eval_data.get(), folder, steps,      compute_type(recipe.model.compute)};
-  inputs.stop_requested = [] { return stop_signal != 0; };
+  if (!recipe.lora) inputs.buffers = train::full_buffers(model);
+  inputs.recipe_values = recipe_values(recipe);
+  inputs.base = base_record(recipe);
+  inputs.stop_requested = [&] { return signals.stop_requested(); };
+  inputs.save_requested = [&] { return signals.take_save_request(); };
   // Only now: a recipe that does not fit the checkpoint found is refused and must not replace the one that made it.
   inputs.on_start = [&] {
     folder.write_recipe(recipe_to_yaml(recipe));
     write_rejected_rows({train_data.get(), eval_data.get()}, folder.rejected_rows_file());
   };
   if (recipe.lora) {
-    inputs.write_adapter = [&](const fs::path& target) {
-      checkpoint::write_adapter(target, model.config, model.weights, recipe.lora->config, recipe.model.path);
+    inputs.write_adapter = [&](const fs::path& target, const model::Weights& weights) {
+      checkpoint::write_adapter(target, model.config, weights, recipe.lora->config, recipe.model.path);
     };
   }
   const train::LoopSummary summary = train::run_loop(inputs);
@@ -162,7 +166,8 @@ int run_train(const TrainArgs& args) {
     process_log().close_file();
     return kDone;
   }
-  if (nothing_left && recipe.lora) inputs.write_adapter(folder.adapter_folder());  // a crash came after the checkpoint
+  if (nothing_left && recipe.lora)
+    inputs.write_adapter(folder.adapter_folder(), model.weights);  // a crash came between
   if (!recipe.lora && !summary.stopped) export_model(recipe, folder, model);
   folder.write_report(make_run_report(recipe, model, parameters, inputs, summary));
   for (const std::string& line : describe_run(recipe, folder, summary)) log_info(line);

@@ -21,17 +21,23 @@ std::string reason() {
   return std::strerror(errno);
 }
 
-std::string unique_suffix() {
-  std::random_device device;
-  return text(".tmp-", ::getpid(), "-", device());
-}
-
 struct Descriptor {
   int value = -1;
   ~Descriptor() {
     if (value >= 0) ::close(value);
   }
 };
+
+// One step in which both names change what they stand for. False where the file system knows no such thing.
+bool exchange(const fs::path& a, const fs::path& b) {
+  if (::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0) return true;
+  if (errno == EINVAL || errno == ENOSYS) return false;
+  run_error(b.string(), ": cannot publish: ", reason());
+}
+
+void rename_checked(const fs::path& from, const fs::path& to, const char* purpose) {
+  if (::rename(from.c_str(), to.c_str()) != 0) run_error(to.string(), ": cannot ", purpose, ": ", reason());
+}
 
 }  // namespace
 
@@ -113,14 +119,12 @@ std::string read_text(const fs::path& path) {
 }
 
 void write_text_atomically(const fs::path& path, std::string_view content) {
-  const fs::path temporary = path.string() + unique_suffix();
+  const fs::path temporary = temporary_path(path);
   try {
     FileWriter writer(temporary);
     writer.write(content);
     writer.close();
-    std::error_code failure;
-    fs::rename(temporary, path, failure);
-    if (failure) run_error(path.string(), ": cannot replace: ", failure.message());
+    rename_checked(temporary, path, "replace");
   } catch (...) {
     std::error_code ignored;
     fs::remove(temporary, ignored);
@@ -135,7 +139,7 @@ AtomicFolder::AtomicFolder(fs::path target, bool replace) : target_(std::move(ta
   if (fs::exists(target_) && !replace_) {
     input_error(target_.string(), ": exists already; choose another folder or remove it first");
   }
-  staging_ = target_.string() + unique_suffix();
+  staging_ = temporary_path(target_);
   std::error_code failure;
   fs::create_directories(staging_, failure);
   if (failure) run_error(staging_.string(), ": cannot create the folder: ", failure.message());
@@ -150,28 +154,36 @@ AtomicFolder::~AtomicFolder() {
 void AtomicFolder::publish() {
   for (const auto& entry : fs::recursive_directory_iterator(staging_)) sync_path(entry.path());
   sync_path(staging_);
-  fs::path aside;
-  std::error_code failure;
-  if (replace_ && fs::exists(target_)) {
-    aside = target_.string() + unique_suffix() + "-old";
-    fs::rename(target_, aside, failure);
-    if (failure) run_error(target_.string(), ": cannot move the old folder aside: ", failure.message());
-  }
-  fs::rename(staging_, target_, failure);
-  if (failure) {
-    std::error_code ignored;
-    if (!aside.empty()) fs::rename(aside, target_, ignored);
-    run_error(target_.string(), ": cannot publish: ", failure.message());
+  fs::path old;  // what stood at the target
+  if (!replace_ || !fs::exists(target_)) {
+    rename_checked(staging_, target_, "publish");
+  } else if (exchange(staging_, target_)) {
+    old = staging_;
+  } else {
+    old = temporary_path(target_);
+    rename_checked(target_, old, "move the old folder aside");
+    try {
+      rename_checked(staging_, target_, "publish");
+    } catch (...) {
+      rename_checked(old, target_, "move the old folder back");
+      throw;
+    }
   }
   published_ = true;
   sync_path(target_.has_parent_path() ? target_.parent_path() : fs::path("."));
-  if (!aside.empty()) fs::remove_all(aside, failure);
+  std::error_code ignored;  // the target is complete: what remains of the old one is a leftover
+  if (!old.empty()) fs::remove_all(old, ignored);
 }
 
 void sync_path(const fs::path& path) {
   const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
   if (file.value < 0) run_error(path.string(), ": cannot open for sync: ", reason());
   if (::fsync(file.value) != 0) run_error(path.string(), ": cannot sync: ", reason());
+}
+
+fs::path temporary_path(const fs::path& path) {
+  std::random_device device;
+  return path.string() + text(".tmp-", ::getpid(), "-", device());
 }
 
 }  // namespace asterism

@@ -71,7 +71,8 @@ void write_text_atomically(const std::filesystem::path& path, std::string_view t
 
 /// A folder that appears at once: files are written below `staging()`, and `publish()` syncs them and their folders and
 /// renames the staging folder to `target`. Destroyed unpublished, it removes what was written.
-/// With `replace`, an existing target is moved aside first and removed after the rename; otherwise it is an InputError.
+/// With `replace`, an existing target changes places with the staging folder in one step and is removed afterwards
+/// (where the file system cannot do that, it is moved aside first); otherwise it is an InputError.
 class AtomicFolder {
  public:
   explicit AtomicFolder(std::filesystem::path target, bool replace = false);
@@ -90,5 +91,8 @@ class AtomicFolder {
 
 /// fsync of a file or folder; RunError on failure.
 void sync_path(const std::filesystem::path& path);
+
+/// A name beside `path` that nothing has: <path>.tmp-<process>-<random>. remove_leftovers (folder.h) knows such names.
+std::filesystem::path temporary_path(const std::filesystem::path& path);
 
 }  // namespace asterism

@@ -4,13 +4,12 @@
 #include <chrono>
 #include <cmath>
 
-#include "asterism/checkpoint/train_state.h"
 #include "asterism/core/error.h"
 #include "asterism/core/log.h"
 #include "asterism/core/memory.h"
 #include "asterism/core/progress.h"
 #include "asterism/data/step_reader.h"
-#include "asterism/train/resume.h"
+#include "asterism/train/checkpointer.h"
 #include "asterism/train/schedule.h"
 #include "asterism/train/step.h"
 #include "asterism/train/tensorboard.h"
@@ -52,19 +51,20 @@ class Loop {
         recipe_(inputs.recipe),
         settings_(step_settings(inputs)),
         optimizer_(inputs.parameters, inputs.recipe.optimizer),
-        states_(inputs.folder.checkpoints_folder()),
-        identity_(run_identity(inputs.recipe, inputs.model.config)) {}
+        checkpoints_(inputs, optimizer_) {}
 
   LoopSummary run() {
-    const int64_t done = resume();
+    const int64_t done = checkpoints_.resume();
     summary_.first_step = summary_.last_step = done;
     if (done == inputs_.steps) return summary_;
+    checkpoints_.prepare(done);
     if (inputs_.on_start) inputs_.on_start();
     MetricsFile metrics(inputs_.folder.metrics_file(), done);
+    check_metrics(metrics);
     std::optional<TensorboardWriter> board;
     if (recipe_.log.tensorboard) board.emplace(inputs_.folder.tensorboard_folder(), done);
     if (done == 0) summary_.eval_loss_before = evaluation_loss();
-    rows_.emplace(inputs_.train_data, data::ReaderOptions{.workers = recipe_.data.workers}, start_);
+    rows_.emplace(inputs_.train_data, data::ReaderOptions{.workers = recipe_.data.workers}, checkpoints_.first_row());
     Progress progress({.label = "train", .unit = "steps", .total = inputs_.steps, .first = done});
     const auto start = Clock::now();
     for (int64_t step = done; step < inputs_.steps; ++step) {
@@ -76,44 +76,37 @@ class Loop {
         if (loss) row["eval_loss"] = *loss;
         if (loss) summary_.eval_loss_after = loss;
       }
-      if (last || evaluate_now || (step + 1) % recipe_.log.every == 0) {
+      summary_.last_step = step + 1;
+      summary_.stopped = !last && inputs_.stop_requested && inputs_.stop_requested();
+      const bool save_now = is_save_due(step + 1) || last || summary_.stopped;
+      if (save_now) row["checkpoint_seconds"] = checkpoints_.take(step + 1, rows_->position());
+      if (save_now || evaluate_now || (step + 1) % recipe_.log.every == 0) {
         metrics.append(row);
         if (board) board->add(step + 1, row);
       }
+      if (save_now) checkpoints_.write(metrics.bytes());
       progress.update(step + 1, text("loss ", row["loss"].get<double>()));
-      summary_.last_step = step + 1;
-      summary_.stopped = !last && inputs_.stop_requested && inputs_.stop_requested();
-      const bool save_now = recipe_.checkpoint.every > 0 && (step + 1) % recipe_.checkpoint.every == 0;
-      if (save_now || last || summary_.stopped) save(step + 1, metrics);
       if (summary_.stopped) break;
+      checkpoints_.check();
     }
+    checkpoints_.finish();
     progress.finish();
     summary_.seconds = seconds_since(start);
     return summary_;
   }
 
  private:
-  // Updates already done: those of the checkpoint that the recipe asks for.
-  int64_t resume() {
-    const std::string& mode = recipe_.checkpoint.resume;
-    std::filesystem::path folder;
-    if (mode == "auto") {
-      const auto steps = states_.steps();
-      if (steps.empty()) return 0;
-      folder = states_.path_of(steps.back());
-    } else if (mode != "never") {
-      folder = mode;
-    } else {
-      return 0;
-    }
-    const checkpoint::TrainState state = checkpoint::read_train_state(folder);
-    const int64_t step = restore_state(state, optimizer_, identity_, folder.string());
-    start_ = data::position_from_json(state.info.value("data", Json()), inputs_.train_data.identity(), folder.string());
-    if (step > inputs_.steps) {
-      input_error(folder.string(), ": holds step ", step, ", beyond the ", inputs_.steps, " steps of the recipe");
-    }
-    log_info("resuming after step ", step, " of ", inputs_.steps, " from ", folder.string());
-    return step;
+  bool is_save_due(int64_t step) const {
+    if (inputs_.save_requested && inputs_.save_requested()) return true;
+    return recipe_.checkpoint.every > 0 && step % recipe_.checkpoint.every == 0;
+  }
+
+  // Lines may be lost when a machine crashes or a user edits the file; the run itself is not concerned.
+  void check_metrics(const MetricsFile& metrics) const {
+    const auto expected = checkpoints_.metrics_bytes();
+    if (!expected || *expected == metrics.bytes()) return;
+    log_warning(inputs_.folder.metrics_file().string(), ": has ", metrics.bytes(),
+                " bytes up to the checkpoint, which ", "recorded ", *expected, ": lines were lost or changed");
   }
 
   Json train_step(int64_t step) {
@@ -179,23 +172,11 @@ class Loop {
         .loss();
   }
 
-  void save(int64_t step, MetricsFile& metrics) {
-    metrics.sync();
-    checkpoint::TrainState state = capture_state(step, optimizer_, identity_);
-    state.info["data"] = data::position_to_json(rows_->position(), inputs_.train_data.identity());
-    states_.save(step, state, recipe_.checkpoint.keep, [&](const std::filesystem::path& staging) {
-      if (inputs_.write_adapter) inputs_.write_adapter(staging / "adapter");
-    });
-    if (inputs_.write_adapter) inputs_.write_adapter(inputs_.folder.adapter_folder());
-  }
-
   const LoopInputs& inputs_;
   const Recipe& recipe_;
   StepSettings settings_;
   AdamW optimizer_;
-  checkpoint::StateFolder states_;
-  Json identity_;
-  data::StreamPosition start_;  // of the first step of this process
+  Checkpointer checkpoints_;
   std::optional<data::StepReader> rows_;
   LoopSummary summary_;
 };

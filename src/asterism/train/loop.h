@@ -20,9 +20,15 @@ struct LoopInputs {
   const RunFolder& folder;
   int64_t steps = 0;  // of the whole run
   at::ScalarType compute = at::kFloat;
+  std::vector<Parameter> buffers = {};  // full_buffers in full fine-tuning
+  // What a checkpoint records of its run and compares on resume (resume.h).
+  nlohmann::ordered_json recipe_values = nlohmann::ordered_json::object();
+  nlohmann::ordered_json base = nlohmann::ordered_json::object();
   std::function<bool()> stop_requested = {};  // asked between steps; the run then saves and ends
+  std::function<bool()> save_requested = {};  // asked between steps; the run then saves and goes on
   std::function<void()> on_start = {};        // before the first step of this process; not when none is left to do
-  std::function<void(const std::filesystem::path&)> write_adapter = {};  // with every checkpoint; empty without LoRA
+  // With every checkpoint, from another thread: writes the pairs of these weights. Empty without LoRA.
+  std::function<void(const std::filesystem::path&, const model::Weights&)> write_adapter = {};
 };
 
 struct LoopSummary {
@@ -36,8 +42,9 @@ struct LoopSummary {
 };
 
 /// Trains from the newest checkpoint (or from the start) to the last step, logging, evaluating and saving as the recipe
-/// says. A checkpoint is always left at the end, also after a stop. RunError when a loss or gradient is not finite:
-/// nothing is written over and the weights of that step are not touched.
+/// says. A checkpoint is always left at the end, also after a stop, and completely written on return. RunError when a
+/// loss or gradient is not finite (nothing is written over and the weights of that step are not touched) and when a
+/// checkpoint cannot be written.
 LoopSummary run_loop(const LoopInputs& inputs);
 
 /// Mean loss and accuracy over the whole set, whose rows are read ahead by `workers` threads.

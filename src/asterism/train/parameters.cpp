@@ -12,18 +12,6 @@ namespace {
 using model::TensorRole;
 using model::TensorSpec;
 
-bool has_gradient(const TensorSpec& spec) {
-  return spec.role != TensorRole::kTable && spec.role != TensorRole::kRouterBias;
-}
-
-bool is_trained(const TensorSpec& spec, const TrainedParts& parts) {
-  if (!has_gradient(spec)) return false;
-  // Without its own loss an indexer gets no gradient, and weight decay would shrink it silently.
-  if (spec.name.find(".indexer.") != std::string::npos) return parts.indexer;
-  if (spec.name.rfind("mtp.", 0) == 0) return parts.mtp;
-  return true;
-}
-
 bool decays(const std::string& name, const at::Tensor& value) {
   return value.dim() >= 2 && !name.ends_with("position_bias");
 }
@@ -45,6 +33,18 @@ void decode_packed(model::Model& model, const IsChosen& is_chosen) {
 
 }  // namespace
 
+bool is_buffer(const TensorSpec& spec) {
+  return spec.role == TensorRole::kTable || spec.role == TensorRole::kRouterBias;
+}
+
+bool is_trained(const TensorSpec& spec, const TrainedParts& parts) {
+  if (is_buffer(spec)) return false;
+  // Without its own loss an indexer gets no gradient, and weight decay would shrink it silently.
+  if (spec.name.find(".indexer.") != std::string::npos) return parts.indexer;
+  if (spec.name.rfind("mtp.", 0) == 0) return parts.mtp;
+  return true;
+}
+
 std::vector<Parameter> full_parameters(model::Model& model, const TrainedParts& parts) {
   std::vector<Parameter> parameters;
   decode_packed(model, [&](const TensorSpec& spec) { return is_trained(spec, parts); });
@@ -58,11 +58,21 @@ std::vector<Parameter> full_parameters(model::Model& model, const TrainedParts& 
   return parameters;
 }
 
+std::vector<Parameter> full_buffers(model::Model& model) {
+  std::vector<Parameter> buffers;
+  model::for_each_tensor(model.config, model.weights, [&](const TensorSpec& spec, at::Tensor& slot) {
+    if (!is_buffer(spec)) return;
+    slot = slot.detach().clone(at::MemoryFormat::Contiguous);
+    buffers.push_back({spec.name, slot, false});
+  });
+  return buffers;
+}
+
 std::vector<Parameter> lora_parameters(model::Model& model, const std::vector<std::string>& modules_to_save,
                                        const TrainedParts& parts) {
   std::set<std::string> saved;
   for (const TensorSpec& spec : model::match_modules(model.config, modules_to_save)) {
-    if (!has_gradient(spec)) continue;
+    if (is_buffer(spec)) continue;
     if (!is_trained(spec, parts)) {
       input_error("lora.modules_to_save: ", spec.name, " would get no gradient: no loss trains it; leave it out",
                   spec.name.rfind("mtp.", 0) == 0 ? " or set model.mtp_weight" : "");

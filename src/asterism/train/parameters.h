@@ -19,10 +19,18 @@ struct TrainedParts {
   bool mtp = false;      // the MTP loss is on
 };
 
+/// Hash tables and router biases: no gradient trains them, and they are nonetheless part of what was learned.
+bool is_buffer(const model::TensorSpec& spec);
+/// Whether full fine-tuning trains a tensor, as full_parameters says.
+bool is_trained(const model::TensorSpec& spec, const TrainedParts& parts);
+
 /// Full fine-tuning: every tensor of the model except integer tables, router biases, and the parts without a loss.
 /// Matrices that are trained become fp32 masters in place, packed ones too. Everything else is marked as not trained
 /// and stays as it is kept.
 std::vector<Parameter> full_parameters(model::Model& model, const TrainedParts& parts);
+
+/// Full fine-tuning: the buffers, which get memory of their own in the model.
+std::vector<Parameter> full_buffers(model::Model& model);
 
 /// LoRA: the attached pairs, and in full the tensors of `modules_to_save` (model::match_modules) except integer tables
 /// and router biases; the rest of the base is frozen. InputError when such a tensor carries a pair as well, or belongs

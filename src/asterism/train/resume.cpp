@@ -3,6 +3,8 @@
 #include <map>
 
 #include "asterism/core/error.h"
+#include "asterism/core/log.h"
+#include "asterism/train/resume_rules.h"
 
 namespace asterism::train {
 
@@ -10,100 +12,102 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-void check_identity(const Json& saved, const Json& wanted, const std::string& origin) {
-  for (const auto& [key, value] : wanted.items()) {
-    const Json found = saved.contains(key) ? saved.at(key) : Json();
-    if (found == value) continue;
-    input_error(origin, ": the checkpoint was written with ", key, " = ", found.dump(), ", the recipe says ",
-                value.dump(),
-                ". Restore the old value, or choose another name (or checkpoint.resume: never) for a new run");
-  }
+constexpr const char* kParam = "param.";
+constexpr const char* kExpAvg = "exp_avg.";
+constexpr const char* kExpAvgSq = "exp_avg_sq.";
+constexpr const char* kBuffer = "buffer.";
+
+at::Tensor host_copy(const at::Tensor& tensor) {
+  return at::empty(tensor.sizes(), tensor.options().device(at::kCPU)).copy_(tensor);
 }
+
+Json section(const checkpoint::TrainState& state, const char* name, const std::string& origin) {
+  const auto found = state.info.find(name);
+  if (found == state.info.end() || !found->is_object()) input_error(origin, ": state.json has no object ", name);
+  return *found;
+}
+
+/// The message names each part that differs: "weights", "config", "tokenizer".
+void compare_base(const Json& saved, const Json& wanted, const std::string& origin) {
+  std::string differences;
+  for (const auto& [part, value] : wanted.items()) {
+    const Json before = saved.contains(part) ? saved.at(part) : Json();
+    if (before != value) differences += text("\n  ", part, ": ", before.dump(), " then, ", value.dump(), " now");
+  }
+  if (differences.empty()) return;
+  input_error(origin,
+              ": the base model (model.path, model.tokenizer) is not the one that the run started from:", differences,
+              "\nPoint it at that checkpoint, or choose another name for a new run");
+}
+
+/// Hands out the stored tensors by name, each once.
+class StoredTensors {
+ public:
+  StoredTensors(const checkpoint::TrainState& state, const std::string& origin) : origin_(origin) {
+    for (const auto& named : state.tensors) stored_[named.name] = named.tensor;
+  }
+
+  void restore(const std::string& name, const at::Tensor& target) {
+    const auto found = stored_.find(name);
+    if (found == stored_.end()) input_error(origin_, ": tensor ", name, " is missing");
+    const at::Tensor& tensor = found->second;
+    if (tensor.sizes() != target.sizes() || tensor.scalar_type() != target.scalar_type()) {
+      input_error(origin_, ": tensor ", name, " is ", tensor.scalar_type(), " ", tensor.sizes(), ", expected ",
+                  target.scalar_type(), " ", target.sizes());
+    }
+    target.copy_(tensor);
+    stored_.erase(found);
+  }
+
+  void expect_empty() const {
+    if (stored_.empty()) return;
+    input_error(origin_, ": ", stored_.size(), " tensors that this run does not train, the first is ",
+                stored_.begin()->first);
+  }
+
+ private:
+  const std::string& origin_;
+  std::map<std::string, at::Tensor> stored_;
+};
 
 }  // namespace
 
-Json run_identity(const Recipe& recipe, const model::Config& config) {
-  Json identity;
-  identity["seed"] = recipe.seed;
-  identity["model.path"] = recipe.model.path;
-  identity["model.layers"] = config.num_layers();
-  identity["model.hidden_size"] = config.hidden_size;
-  identity["model.vocab_size"] = config.vocab_size;
-  identity["model.indexer"] = recipe.model.indexer == IndexerMode::kKl ? "kl" : "frozen";
-  identity["model.mtp_weight"] = recipe.model.mtp_weight;
-  // Which data they are is what the position in them says (data/stream_position.h): files may move.
-  Json weights = Json::array();
-  for (const data::DataSource& source : recipe.data.train) weights.push_back(source.weight);
-  identity["weights of data.train"] = weights;
-  identity["data.variant"] = recipe.data.variant;
-  identity["data.thinking"] = recipe.data.thinking;
-  identity["data.reasoning_effort"] = recipe.data.reasoning_effort;
-  identity["data.drop_thinking"] = recipe.data.drop_thinking;
-  identity["data.history"] = recipe.data.history;
-  identity["data.sequence_length"] = recipe.data.sequence_length;
-  identity["data.packing"] = recipe.data.packing;
-  identity["data.overlong"] = recipe.data.overlong;
-  identity["data.without_targets"] = recipe.data.without_targets;
-  identity["data.shuffle"] = recipe.data.shuffle;
-  identity["data.shuffle_buffer"] = recipe.data.shuffle_buffer;
-  identity["train.batch"] = recipe.train.batch;
-  identity["lora"] = recipe.lora.has_value();
-  if (recipe.lora) {
-    identity["lora.rank"] = recipe.lora->config.rank;
-    identity["lora.alpha"] = recipe.lora->config.alpha;
-    identity["lora.rslora"] = recipe.lora->config.rslora;
-    identity["lora.dropout"] = recipe.lora->config.dropout;
-    identity["lora.targets"] = recipe.lora->config.targets;
-    identity["lora.modules_to_save"] = recipe.lora->config.modules_to_save;
-  }
-  return identity;
-}
-
-checkpoint::TrainState capture_state(int64_t step, const AdamW& optimizer, const Json& identity) {
+checkpoint::TrainState capture_state(int64_t step, const AdamW& optimizer, const std::vector<Parameter>& buffers,
+                                     const RunRecord& record) {
+  const at::NoGradGuard no_grad;
   checkpoint::TrainState state;
-  state.info["step"] = step;
-  state.info["identity"] = identity;
-  Json updates;
+  state.info = {{"step", step}, {"recipe", record.recipe}, {"base", record.base}};
+  Json updates = Json::object();
   for (size_t i = 0; i < optimizer.parameters().size(); ++i) {
     const Parameter& parameter = optimizer.parameters()[i];
-    state.tensors.push_back({"param." + parameter.name, parameter.value.detach(), {}});
-    state.tensors.push_back({"exp_avg." + parameter.name, optimizer.states()[i].exp_avg, {}});
-    state.tensors.push_back({"exp_avg_sq." + parameter.name, optimizer.states()[i].exp_avg_sq, {}});
+    state.tensors.push_back({kParam + parameter.name, host_copy(parameter.value), {}});
+    state.tensors.push_back({kExpAvg + parameter.name, host_copy(optimizer.states()[i].exp_avg), {}});
+    state.tensors.push_back({kExpAvgSq + parameter.name, host_copy(optimizer.states()[i].exp_avg_sq), {}});
     updates[parameter.name] = optimizer.states()[i].updates;
   }
-  state.info["updates"] = updates;
+  state.info["updates"] = std::move(updates);
+  for (const Parameter& buffer : buffers) state.tensors.push_back({kBuffer + buffer.name, host_copy(buffer.value), {}});
   return state;
 }
 
-int64_t restore_state(const checkpoint::TrainState& state, AdamW& optimizer, const Json& identity,
-                      const std::string& origin) {
-  check_identity(state.info.value("identity", Json::object()), identity, origin);
-  std::map<std::string, at::Tensor> stored;
-  for (const auto& named : state.tensors) stored[named.name] = named.tensor;
-  const Json updates = state.info.value("updates", Json::object());
+int64_t restore_state(const checkpoint::TrainState& state, AdamW& optimizer, const std::vector<Parameter>& buffers,
+                      const RunRecord& record, const std::string& origin) {
+  const auto changes = compare_recipes(section(state, "recipe", origin), record.recipe, origin);
+  compare_base(section(state, "base", origin), record.base, origin);
+  const Json updates = section(state, "updates", origin);
   const at::NoGradGuard no_grad;
-  const auto restore = [&](const std::string& name, const at::Tensor& target) {
-    const auto found = stored.find(name);
-    if (found == stored.end()) input_error(origin, ": tensor ", name, " is missing");
-    if (found->second.sizes() != target.sizes() || found->second.scalar_type() != target.scalar_type()) {
-      input_error(origin, ": tensor ", name, " is ", found->second.scalar_type(), " ", found->second.sizes(),
-                  ", expected ", target.scalar_type(), " ", target.sizes());
-    }
-    target.copy_(found->second);
-    stored.erase(found);
-  };
+  StoredTensors stored(state, origin);
   for (size_t i = 0; i < optimizer.parameters().size(); ++i) {
     const Parameter& parameter = optimizer.parameters()[i];
-    restore("param." + parameter.name, parameter.value.detach());
-    restore("exp_avg." + parameter.name, optimizer.states()[i].exp_avg);
-    restore("exp_avg_sq." + parameter.name, optimizer.states()[i].exp_avg_sq);
+    stored.restore(kParam + parameter.name, parameter.value.detach());
+    stored.restore(kExpAvg + parameter.name, optimizer.states()[i].exp_avg);
+    stored.restore(kExpAvgSq + parameter.name, optimizer.states()[i].exp_avg_sq);
     if (!updates.contains(parameter.name)) input_error(origin, ": no update count for ", parameter.name);
     optimizer.states()[i].updates = updates.at(parameter.name).get<int64_t>();
   }
-  if (!stored.empty()) {
-    input_error(origin, ": ", stored.size(), " tensors that this run does not train, the first is ",
-                stored.begin()->first);
-  }
+  for (const Parameter& buffer : buffers) stored.restore(kBuffer + buffer.name, buffer.value);
+  stored.expect_empty();
+  for (const std::string& change : changes) log_info("resuming with another ", change);
   return state.info.at("step").get<int64_t>();
 }
 

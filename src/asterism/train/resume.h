@@ -4,20 +4,24 @@
 
 #include "asterism/checkpoint/train_state.h"
 #include "asterism/train/optimizer.h"
-#include "asterism/train/recipe.h"
 
 namespace asterism::train {
 
-/// The settings that a resumed run must share with the run that wrote the checkpoint: the model, what is trained, the
-/// data and how rows are made of them. Steps, learning rate, logging, evaluation, recomputation and micro-batch may
-/// change.
-nlohmann::ordered_json run_identity(const Recipe& recipe, const model::Config& config);
+/// What a checkpoint says about its run besides tensors, compared when a run goes on from it.
+struct RunRecord {
+  nlohmann::ordered_json recipe = nlohmann::ordered_json::object();  // key -> value, every key (resume_rules.h)
+  nlohmann::ordered_json base = nlohmann::ordered_json::object();    // what tells the base weights from others
+};
 
-/// Everything the run needs to go on after `step` finished updates.
-checkpoint::TrainState capture_state(int64_t step, const AdamW& optimizer, const nlohmann::ordered_json& identity);
+/// Everything the run needs to go on after `step` finished updates, in memory of its own on the host: training may go
+/// on while it is written. `buffers` are tensors that are not trained but belong to a complete set of weights.
+checkpoint::TrainState capture_state(int64_t step, const AdamW& optimizer, const std::vector<Parameter>& buffers,
+                                     const RunRecord& record);
 
-/// Puts weights and moments back and returns the step. InputError when identity, names or shapes differ, naming what.
-int64_t restore_state(const checkpoint::TrainState& state, AdamW& optimizer, const nlohmann::ordered_json& identity,
-                      const std::string& origin);
+/// Puts weights, buffers, moments and update counts back and returns the step; the memory of `state` is not used any
+/// more. What has changed and may change is logged. InputError when record, names, shapes or types differ in what must
+/// not, naming it.
+int64_t restore_state(const checkpoint::TrainState& state, AdamW& optimizer, const std::vector<Parameter>& buffers,
+                      const RunRecord& record, const std::string& origin);
 
 }  // namespace asterism::train

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "asterism/core/error.h"
+#include "asterism/core/folder.h"
 #include "asterism/core/log.h"
 
 namespace asterism::train {
@@ -59,6 +60,10 @@ void RunFolder::create() const {
   create_folder(checkpoints_folder());
 }
 
+void RunFolder::tidy() const {
+  remove_leftovers(root_);
+}
+
 void RunFolder::write_recipe(std::string_view yaml) const {
   write_text_atomically(recipe_file(), yaml);
 }
@@ -70,13 +75,16 @@ void RunFolder::write_report(const nlohmann::ordered_json& report) const {
 MetricsFile::MetricsFile(const fs::path& path, int64_t last_step)
     : writer_(cut_metrics(path, last_step), FileWriter::Mode::kAppend) {
   sync_path(path.parent_path());  // the name of a new file, too, must outlive a crash
+  bytes_ = fs::file_size(path);
 }
 
 void MetricsFile::append(const nlohmann::ordered_json& row) {
   if (!row.is_object() || !row.contains("step") || !row.at("step").is_number_integer()) {
     throw std::logic_error("a row of metrics needs a whole number as step: " + row.dump());
   }
-  writer_.write(row.dump() + "\n");
+  const std::string line = row.dump() + "\n";
+  writer_.write(line);
+  bytes_ += line.size();
 }
 
 }  // namespace asterism::train

@@ -28,6 +28,8 @@ class RunFolder {
 
   /// Creates the folder and those that a run always has; existing ones are kept. InputError when that is impossible.
   void create() const;
+  /// Removes what writes of a killed process left. Only for the one process that works in the folder.
+  void tidy() const;
   void write_recipe(std::string_view yaml) const;
   void write_report(const nlohmann::ordered_json& report) const;
 
@@ -45,13 +47,14 @@ class MetricsFile {
   /// written.
   MetricsFile(const std::filesystem::path& path, int64_t last_step);
 
-  /// Appends a line; it is with the system when this returns, and on the device after `sync`.
+  /// Appends a line; it is with the system when this returns, and on the device once the file is synced.
   void append(const nlohmann::ordered_json& row);
-  /// Call before a checkpoint is published: the steps up to it never run again, so their lines must outlive a crash.
-  void sync() { writer_.sync(); }
+  /// Length of the file.
+  uint64_t bytes() const { return bytes_; }
 
  private:
   FileWriter writer_;
+  uint64_t bytes_ = 0;
 };
 
 }  // namespace asterism::train
