@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "asterism/checkpoint/shards.h"
+#include "asterism/checkpoint/safetensors.h"
 #include "asterism/core/error.h"
 #include "asterism/core/file.h"
 #include "tests/support/temporary_folder.h"
@@ -19,18 +19,30 @@ std::vector<NamedTensor> tensors() {
           {"table", at::arange(6, at::kLong), {}}};
 }
 
-nlohmann::ordered_json fingerprint(const std::vector<NamedTensor>& tensors, uint64_t shard_bytes = 1 << 30,
-                                   const std::string& config = R"({"hidden_size": 4})") {
+/// One file, or one file a tensor and their index.
+void write_files(const fs::path& folder, const std::vector<NamedTensor>& tensors, bool cut) {
+  if (!cut) return write_safetensors(folder / "model.safetensors", tensors);
+  nlohmann::json index;
+  for (const NamedTensor& tensor : tensors) {
+    const std::string file = tensor.name + ".safetensors";
+    write_safetensors(folder / file, {tensor});
+    index["weight_map"][tensor.name] = file;
+  }
+  write_text_atomically(folder / "model.safetensors.index.json", index.dump());
+}
+
+nlohmann::ordered_json fingerprint(const std::vector<NamedTensor>& tensors,
+                                   const std::string& config = R"({"hidden_size": 4})", bool cut = false) {
   const TemporaryFolder folder;
   folder.write("config.json", config);
-  write_shards(folder.path(), tensors, shard_bytes);
+  write_files(folder.path(), tensors, cut);
   return base_fingerprint(folder.path());
 }
 
 TEST(BaseFingerprint, IsThatOfTheContentWhereverItLies) {
   const auto one = fingerprint(tensors());
   EXPECT_EQ(one, fingerprint(tensors()));
-  EXPECT_EQ(one, fingerprint(tensors(), 100)) << "cut into shards";
+  EXPECT_EQ(one, fingerprint(tensors(), R"({"hidden_size": 4})", true)) << "cut into shards";
   EXPECT_EQ(one.at("tensors"), 3);
   EXPECT_EQ(one.at("bytes"), 160000 + 12 + 48);
 }
@@ -68,8 +80,8 @@ TEST(BaseFingerprint, NoticesAnotherTensorNameShapeDtypeAndValue) {
 
 TEST(BaseFingerprint, ReadsTheConfigurationButNotWhoWroteIt) {
   const auto base = fingerprint(tensors());
-  EXPECT_EQ(base, fingerprint(tensors(), 1 << 30, R"({"transformers_version": "5", "dtype": "x", "hidden_size":4})"));
-  const auto other = fingerprint(tensors(), 1 << 30, R"({"hidden_size": 5})");
+  EXPECT_EQ(base, fingerprint(tensors(), R"({"transformers_version": "5", "dtype": "x", "hidden_size":4})"));
+  const auto other = fingerprint(tensors(), R"({"hidden_size": 5})");
   EXPECT_EQ(other.at("weights"), base.at("weights"));
   EXPECT_NE(other.at("config"), base.at("config"));
 }

@@ -24,8 +24,8 @@ model::Config config_of(int64_t expert_width) {
 }
 
 // A tiny model written to a folder in some storage.
-struct Stored {
-  explicit Stored(const Storage& storage, Spelling spelling = Spelling::kNative, int64_t expert_width = 32)
+struct StoredModel {
+  explicit StoredModel(const Storage& storage, Spelling spelling = Spelling::kNative, int64_t expert_width = 32)
       : config(config_of(expert_width)), model(testing::tiny_model(config, at::kFloat)) {
     write(storage, spelling);
   }
@@ -55,7 +55,7 @@ const Storage kBase = {.experts = Form::fp8(at::kFloat), .dense = Form::fp8(at::
 TEST(PackedWeights, AReleaseStaysAsItIsInEverySpelling) {
   for (const Storage& storage : {kReleased, kBase}) {
     for (const Spelling spelling : {Spelling::kNative, Spelling::kSavePretrained, Spelling::kModule}) {
-      const Stored stored(storage, spelling);
+      const StoredModel stored(storage, spelling);
       const LoadedWeights loaded = stored.read({});
       EXPECT_EQ(loaded.rounded.changed, 0);
       const auto values = stored.values();
@@ -75,7 +75,7 @@ TEST(PackedWeights, AReleaseStaysAsItIsInEverySpelling) {
 }
 
 TEST(PackedWeights, AWishRoundsAndSaysByHowMuch) {
-  const Stored stored({.experts = Form::plain(at::kBFloat16), .dense = Form::plain(at::kBFloat16)});
+  const StoredModel stored({.experts = Form::plain(at::kBFloat16), .dense = Form::plain(at::kBFloat16)});
   EXPECT_EQ(stored.read({}).rounded.values, 0);
   const LoadedWeights loaded = stored.read(kReleased);
   const auto values = stored.values();
@@ -103,9 +103,9 @@ TEST(PackedWeights, AWishRoundsAndSaysByHowMuch) {
 }
 
 TEST(PackedWeights, ACodingThatIsThereIsKeptAndFp4BecomesFp8) {
-  const Stored base(kBase);
+  const StoredModel base(kBase);
   EXPECT_EQ(base.read({.experts = Form::fp8(), .dense = Form::fp8()}).rounded.changed, 0);
-  const Stored released(kReleased);
+  const StoredModel released(kReleased);
   const LoadedWeights wide = released.read({.experts = Form::fp8(), .dense = Form::fp8()});
   const auto& down = wide.weights.layers[1].moe.moe.down.weight;
   EXPECT_EQ(down.storage(), "fp8");
@@ -114,7 +114,7 @@ TEST(PackedWeights, ACodingThatIsThereIsKeptAndFp4BecomesFp8) {
 }
 
 TEST(PackedWeights, AModelWithPackedMatricesIsWrittenByItsValues) {
-  const Stored stored(kReleased);
+  const StoredModel stored(kReleased);
   const LoadedWeights loaded = stored.read({});
   write_checkpoint(stored.folder / "again", stored.config, loaded.weights);
   const auto values = stored.values();
@@ -149,12 +149,12 @@ TEST(PackedWeights, LoadingTakesTheMemoryOfTheWeights) {
 }
 
 TEST(PackedWeights, WhatCannotBeIsSaidWithTheTensor) {
-  const Stored narrow({}, Spelling::kModule, 16);
+  const StoredModel narrow({}, Spelling::kModule, 16);
   const std::string columns = error_of<InputError>([&] { narrow.read(kReleased); });
   EXPECT_NE(columns.find("model.layers.0.mlp.experts.down_proj' has 16 columns"), std::string::npos) << columns;
   EXPECT_NE(columns.find("model.storage: fp8 or auto"), std::string::npos) << columns;
 
-  Stored damaged({}, Spelling::kModule);
+  StoredModel damaged({}, Spelling::kModule);
   damaged.model.weights.layers[2].moe.moe.down.weight.plain[3][1][0] = NAN;
   damaged.write({}, Spelling::kModule);
   const std::string nan = error_of<RunError>([&] { damaged.read(kReleased); });
