@@ -57,10 +57,10 @@ TEST(CompareRecipes, RefusesEveryKeyThatMustStayAndNoOther) {
 
 TEST(CompareRecipes, NamesAllThatMustNotChangeTogether) {
   const std::string error = error_of<InputError>([] {
-    compare_recipes({{"seed", "1"}, {"data.train", {"a"}}}, {{"seed", "2"}, {"data.train", {"b"}}}, "x");
+    compare_recipes({{"seed", "1"}, {"lora.targets", {"a"}}}, {{"seed", "2"}, {"lora.targets", {"b"}}}, "x");
   });
   EXPECT_NE(error.find("seed"), std::string::npos) << error;
-  EXPECT_NE(error.find("data.train: [\"a\"]"), std::string::npos) << error;
+  EXPECT_NE(error.find("lora.targets: [\"a\"]"), std::string::npos) << error;
 }
 
 TEST(CompareRecipes, AKeyWithoutARuleMustNotChange) {
