@@ -66,6 +66,7 @@ struct RunOptions {
   int64_t stop_after = 1000;           // steps of this process
   std::function<void()> between = {};  // called after each step
   bool save_requested = false;         // once, after the first step
+  int64_t rows = 30;                   // of training data
 };
 
 FinishedRun run(const Recipe& recipe, const fs::path& folder, const RunOptions& options) {
@@ -77,7 +78,7 @@ FinishedRun run(const Recipe& recipe, const fs::path& folder, const RunOptions& 
   } else {
     result.parameters = full_parameters(result.model, {});
   }
-  const data::DataSet train_data = data_of(recipe, 30), eval_data = data_of(recipe, 3);
+  const data::DataSet train_data = data_of(recipe, options.rows), eval_data = data_of(recipe, 3);
   const RunFolder run_folder(folder);
   run_folder.create();
   int64_t asked = 0;
@@ -342,14 +343,9 @@ TEST(Loop, RefusesToResumeAnotherRun) {
 
 TEST(Loop, RefusesToResumeWithOtherData) {
   const testing::TemporaryFolder folder;
-  const Recipe recipe = small_recipe();
-  run(recipe, folder.path(), 2);
-  model::Model model = testing::tiny_model(at::kFloat);
-  const auto parameters = full_parameters(model, {});
-  const data::DataSet other = data_of(recipe, 31);
-  const RunFolder run_folder(folder.path());
-  const LoopInputs inputs{recipe, model, parameters, other, nullptr, run_folder, 4};
-  const std::string error = testing::error_of<InputError>([&] { run_loop(inputs); });
+  run(small_recipe(), folder.path(), 2);
+  const std::string error =
+      testing::error_of<InputError>([&] { run(small_recipe(), folder.path(), {.steps = 4, .rows = 31}); });
   EXPECT_NE(error.find("30 samples of"), std::string::npos) << error;
   EXPECT_NE(error.find("now they are 31"), std::string::npos) << error;
 }
