@@ -61,11 +61,11 @@ inline model::LoraConfig rank_two() {
 }
 
 /// Tensors and config of the golden adapter, to be changed and written elsewhere.
-struct Stored {
+struct StoredAdapter {
   std::map<std::string, at::Tensor> tensors;
   Json config;
 
-  Stored() : config(Json::parse(read_text(golden(kLora) / "adapter_config.json"))) {
+  StoredAdapter() : config(Json::parse(read_text(golden(kLora) / "adapter_config.json"))) {
     const Source source = Source::open(golden(kLora), "adapter_model");
     for (const std::string& name : source.names()) tensors[name] = source.tensor(name).clone();
   }

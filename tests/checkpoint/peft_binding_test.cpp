@@ -12,7 +12,7 @@ namespace {
 using namespace adapter_files;
 
 TEST(PeftBinding, SavedModulesMustBeCompleteAndNamed) {
-  Stored stored;
+  StoredAdapter stored;
   stored.config["modules_to_save"] = Json::array({"lm_head", "layers.2.attn_hc"});
   stored.tensors[kRoot + "lm_head.weight"] = at::zeros({512, 63});
   stored.tensors[kRoot + "model.layers.2.attn_hc.fn"] = at::zeros({24, 256}, at::kLong);
@@ -63,7 +63,7 @@ TEST(PeftBinding, PairsOfSingleExpertsMustAllBeThereAndShareTheirInput) {
   const auto weights = with_pairs(config, matrices({"mlp.experts.gate_up_proj"}, {1}), 2.0);
   const TemporaryFolder folder;
   write_adapter(folder / "out", config, weights, rank_two(), "", /*replace=*/true, AdapterLayout::kPerExpert);
-  Stored stored;
+  StoredAdapter stored;
   stored.config = Json::parse(read_text(folder / "out" / "adapter_config.json"));
   stored.tensors.clear();
   const Source source = Source::open(folder / "out", "adapter_model");
@@ -83,7 +83,7 @@ TEST(PeftBinding, PairsOfSingleExpertsMustAllBeThereAndShareTheirInput) {
 }
 
 TEST(PeftBinding, TensorsThatFitNoMatrixAreListed) {
-  Stored stored;
+  StoredAdapter stored;
   const std::string good = kRoot + "model.layers.0.self_attn.q_a_proj";
   stored.tensors[kRoot + "model.layers.7.self_attn.q_a_proj.lora_A.weight"] = at::zeros({4, 64});
   stored.tensors[kRoot + "lm_head.lora_A.weight"] = at::zeros({4, 64});
@@ -102,7 +102,7 @@ TEST(PeftBinding, TensorsThatFitNoMatrixAreListed) {
 
 TEST(PeftBinding, ExpertTensorsThatTheConfigurationDoesNotExplainAreRefused) {
   for (const Json& parameters : {Json(), Json::array({"mlp.experts.gate_up_proj", "mlp.experts.down_proj"})}) {
-    Stored stored;
+    StoredAdapter stored;
     stored.config["target_parameters"] = parameters;
     stored.tensors.erase(kRoot + "model.layers.0.mlp.experts.base_layer.lora_A.weight");
     stored.tensors.erase(kRoot + "model.layers.0.mlp.experts.base_layer.lora_B.weight");
@@ -111,7 +111,7 @@ TEST(PeftBinding, ExpertTensorsThatTheConfigurationDoesNotExplainAreRefused) {
 }
 
 TEST(PeftBinding, ARankThatTheTensorsDoNotHaveIsRefused) {
-  Stored stored;
+  StoredAdapter stored;
   stored.config["r"] = 8;
   EXPECT_TRUE(says(stored.error(), "100 tensors of the wrong shape"));
 }
@@ -143,7 +143,7 @@ TEST(PeftBinding, FeaturesThatChangeTheResultAreRefusedByName) {
       {"target_parameters", "mlp.experts.down_proj"},
   };
   for (const auto& [key, value] : features) {
-    Stored stored;
+    StoredAdapter stored;
     stored.config[key] = value;
     EXPECT_TRUE(says(stored.error(), "adapter_config.json: " + key + ":")) << key << " " << value;
   }
