@@ -56,10 +56,10 @@ TEST(CompareRecipes, RefusesEveryKeyThatMustStayAndNoOther) {
 }
 
 TEST(CompareRecipes, NamesAllThatMustNotChangeTogether) {
-  const std::string error = error_of<InputError>([] {
-    compare_recipes({{"seed", "1"}, {"lora.targets", {"a"}}}, {{"seed", "2"}, {"lora.targets", {"b"}}}, "x");
-  });
-  EXPECT_NE(error.find("seed"), std::string::npos) << error;
+  const Json saved = Json::parse(R"({"seed": "1", "lora.targets": ["a"]})");
+  const Json wanted = Json::parse(R"({"seed": "2", "lora.targets": ["b"]})");
+  const std::string error = error_of<InputError>([&] { compare_recipes(saved, wanted, "x"); });
+  EXPECT_NE(error.find("seed: \"1\""), std::string::npos) << error;
   EXPECT_NE(error.find("lora.targets: [\"a\"]"), std::string::npos) << error;
 }
 
