@@ -35,7 +35,7 @@ void add_pair(const std::string& path, const ops::LoraPair& pair, std::vector<Na
 
 /// A pair for each matrix of each expert: rows e*r .. of A, every E-th column of B, the rows of the matrix.
 void add_parts(const TensorSpec& spec, const ops::LoraPair& pair, std::vector<NamedTensor>& tensors) {
-  const std::vector<ExpertPart::Matrix> matrices = expert_matrices(spec.name);
+  const std::vector<ExpertPart::Matrix> matrices = packed_matrices(spec.name);
   const int64_t num_experts = spec.shape[0], rank = pair.a_RK.size(0) / num_experts;
   const int64_t rows = spec.shape[1] / static_cast<int64_t>(matrices.size());
   for (int64_t e = 0; e < num_experts; ++e) {

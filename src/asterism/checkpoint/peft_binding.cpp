@@ -112,7 +112,7 @@ class AdapterBinder {
   /// Lays the pairs of single experts into PEFT's layout of packed ones (ops/experts.h).
   void bind_parts(const std::string& packed, const std::map<PartKey, PairNames>& parts, Pairs& pairs) {
     const TensorSpec& spec = specs_.at(packed);
-    const std::vector<Matrix> matrices = expert_matrices(packed);
+    const std::vector<Matrix> matrices = packed_matrices(packed);
     const int64_t num_experts = spec.shape[0], rows = spec.shape[1] / static_cast<int64_t>(matrices.size());
     const std::string some_path = adapter_path_of_part({packed, ExpertPart{0, matrices.front()}});
     const model::LoraConfig lora = adapter_.lora_of(some_path.substr(kAdapterRoot.size()));

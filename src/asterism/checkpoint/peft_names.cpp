@@ -42,9 +42,4 @@ std::string adapter_path_of_part(const CanonicalName& name) {
          leaf_of(name.part->matrix);
 }
 
-std::vector<Matrix> expert_matrices(const std::string& packed) {
-  if (packed.ends_with(kGateUpEnd)) return {Matrix::kGate, Matrix::kUp};
-  return {Matrix::kDown};
-}
-
 }  // namespace asterism::checkpoint

@@ -3,7 +3,6 @@
 #include <map>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "asterism/checkpoint/names.h"
 #include "asterism/model/config.h"
@@ -46,8 +45,5 @@ std::string adapter_path(const std::string& matrix, const Pairs& pairs);
 /// The path of one expert's matrix, in a file that holds a pair for each of them:
 /// base_model.model.model.layers.0.mlp.experts.3.gate_proj.
 std::string adapter_path_of_part(const CanonicalName& part);
-
-/// The matrices of one expert that make up a packed tensor, in the order of its rows.
-std::vector<ExpertPart::Matrix> expert_matrices(const std::string& packed);
 
 }  // namespace asterism::checkpoint

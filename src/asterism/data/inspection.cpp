@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "asterism/data/fingerprint.h"
 #include "asterism/data/ordered_tasks.h"
 #include "asterism/data/owned_row.h"
 #include "asterism/data/row_source.h"
@@ -64,23 +65,16 @@ class Files {
   std::unique_ptr<RowSource> source_;
 };
 
-/// Mixes a value into a hash (the finaliser of MurmurHash3 after each).
-uint64_t mixed(uint64_t hash, uint64_t value) {
-  hash ^= value;
-  hash = (hash ^ (hash >> 33)) * 0xFF51AFD7ED558CCDu;
-  hash = (hash ^ (hash >> 33)) * 0xC4CEB9FE1A85EC53u;
-  return hash ^ (hash >> 33);
-}
-
 uint64_t content_of(const std::vector<Sample>& samples) {
-  uint64_t hash = samples.size();
+  Fingerprint content;
+  content.add(static_cast<uint64_t>(samples.size()));
   for (const Sample& sample : samples) {
-    hash = mixed(hash, sample.ids.size());
+    content.add(static_cast<uint64_t>(sample.ids.size()));
     for (size_t t = 0; t < sample.ids.size(); ++t) {
-      hash = mixed(hash, static_cast<uint64_t>(sample.ids[t]) << 32 | std::bit_cast<uint32_t>(sample.weights[t]));
+      content.add(static_cast<uint64_t>(sample.ids[t]) << 32 | std::bit_cast<uint32_t>(sample.weights[t]));
     }
   }
-  return hash;
+  return content.value();
 }
 
 RowFacts facts_of(const RawRow& raw, const RowOptions& options) {
