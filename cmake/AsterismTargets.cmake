@@ -35,6 +35,30 @@ function(asterism_library)
   endif()
 endfunction()
 
+# asterism_isa_kernels(TARGET asterism_ops_cpu SRCS ...): compiles each source once per level of ops/cpu/level.h, into
+# the namespace isa_<level>, and adds the objects to the target; one of them is chosen at run time. On other processors
+# nothing is compiled. Never -march=native: it knows no AVX-512 on some processors that have it.
+function(asterism_isa_kernels)
+  cmake_parse_arguments(ARG "" "TARGET" "SRCS" ${ARGN})
+  if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
+    return()
+  endif()
+  set(flags_avx2 -mavx2 -mfma)
+  set(flags_avx512 ${flags_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    list(APPEND flags_avx512 -Wno-maybe-uninitialized)  # GCC 12 warns about "undefined" operands in its own header
+  endif()
+  set(flags_avx512_bf16 ${flags_avx512} -mavx512bf16)
+  foreach(level avx2 avx512 avx512_bf16)
+    set(objects ${ARG_TARGET}_${level})
+    add_library(${objects} OBJECT ${ARG_SRCS})
+    target_include_directories(${objects} PRIVATE "${PROJECT_SOURCE_DIR}/src")
+    target_compile_definitions(${objects} PRIVATE ASTERISM_ISA=isa_${level})
+    target_compile_options(${objects} PRIVATE -O3 -fno-math-errno -fno-trapping-math ${flags_${level}})
+    target_sources(${ARG_TARGET} PRIVATE $<TARGET_OBJECTS:${objects}>)
+  endforeach()
+endfunction()
+
 # asterism_program(NAME asterism SRCS main.cpp DEPS cli): an executable at the top of the build folder.
 function(asterism_program)
   cmake_parse_arguments(ARG "" "NAME" "SRCS;DEPS" ${ARGN})

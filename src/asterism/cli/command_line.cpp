@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <variant>
 
+#include "asterism/cli/cpu_choice.h"
 #include "asterism/cli/numbers.h"
 #include "asterism/cli/version.h"
 #include "asterism/core/error.h"
@@ -208,6 +209,7 @@ Failure current_failure() {
 
 int run_command_line(const std::vector<std::string>& arguments, std::vector<Command> commands) {
   try {
+    choose_cpu_level(std::getenv("ASTERISM_CPU"));
     const int exit_code = run_parsed(arguments, commands);
     // A full disk behind a redirection shows only now.
     std::cout.flush();

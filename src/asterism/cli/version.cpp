@@ -6,12 +6,15 @@
 #include <torch/headeronly/version.h>
 
 #include "asterism/core/error.h"
+#include "asterism/ops/cpu/level.h"
 #include "asterism/ops/matmul.h"
 #include "asterism/version.h"
 
 namespace asterism::cli {
 
-std::string cpu_level() {
+namespace {
+
+std::string vector_instructions() {
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx512f")) {
     return __builtin_cpu_supports("avx512bf16") ? "AVX512 (with bf16)" : "AVX512 (without bf16)";
@@ -23,6 +26,12 @@ std::string cpu_level() {
 #else
   return "unknown";
 #endif
+}
+
+}  // namespace
+
+std::string cpu_level() {
+  return text(vector_instructions(), ", kernels ", ops::cpu::level_name(ops::cpu::level()));
 }
 
 std::string version_text() {

@@ -8,7 +8,8 @@ namespace asterism::cli {
 /// and threads, a line each.
 std::string version_text();
 
-/// "AVX512 (with bf16)": the widest vector instructions of this CPU.
+/// "AVX512 (with bf16), kernels avx512": the widest vector instructions of this CPU, and the level at which our kernels
+/// run (cpu_choice.h).
 std::string cpu_level();
 
 }  // namespace asterism::cli

@@ -101,9 +101,10 @@ AttentionOutput attention(const AttentionWeights& w, const LayerSpec& spec, int6
                   ops::index_scores(student.q_THI, student.key_CI, student.weight_TH, compression->windows));
   }
   const double scale = 1.0 / std::sqrt(static_cast<double>(c.head_dim));
+  // Keys are values, so values carry the rotation of their position: the query's is undone on the way out (2.8).
   const ops::SparseAttentionResult attended =
       ops::sparse_attention(q_THP, kv_TP, entries_CP, selected_TK, w.sinks, context.batch.documents,
-                            sliding ? nullptr : &compression->windows, c.sliding_window, scale);
+                            sliding ? nullptr : &compression->windows, c.sliding_window, scale, table_T);
 
   AttentionOutput output;
   if (kl) {
@@ -111,9 +112,7 @@ AttentionOutput attention(const AttentionWeights& w, const LayerSpec& spec, int6
     output.kl =
         ops::indexer_kl(teacher, student.q_THI, student.key_CI, student.weight_TH, selected_TK, compression->windows);
   }
-  // Keys are values, so values carry the rotation of their position: undo the query's on the way out (2.8).
-  const at::Tensor o_THP = ops::rope(attended.o_THP, table_T, /*inverse=*/true);
-  const at::Tensor o_TGK = o_THP.view({-1, c.o_groups, c.num_heads * c.head_dim / c.o_groups});
+  const at::Tensor o_TGK = attended.o_THP.view({-1, c.o_groups, c.num_heads * c.head_dim / c.o_groups});
   const at::Tensor low_TM = ops::grouped_linear(o_TGK, w.o_a_proj.weight, w.o_a_proj.lora);
   output.out_TD = project(low_TM, w.o_b_proj, layer, ProjectionId::kOutputB, context);
   return output;

@@ -34,11 +34,12 @@ QueryBlock make_block(int64_t first, int64_t last, int64_t document_first, const
   block.entry_first = visible.begin_T.const_data_ptr<int64_t>()[first];
   block.entry_last = visible.end_T.const_data_ptr<int64_t>()[last - 1];
   block.lists = shape.list_length >= 0 && block.num_visible_entries() > kRangeFactor * shape.list_length;
+  block.entries_read = block.lists ? shape.list_length : block.num_visible_entries();
   return block;
 }
 
 int64_t work_of(const QueryBlock& block) {
-  return block.num_queries() * (block.num_raw_keys() + block.num_visible_entries() + 1);
+  return block.num_queries() * (block.num_raw_keys() + block.entries_read + 1);
 }
 
 void check_index(int64_t index, int64_t query, int64_t begin, int64_t end) {
@@ -54,12 +55,15 @@ void mark_range(T* mask, const QueryBlock& block, int64_t begin, int64_t end) {
 
 template <typename T>
 void mark_selected(T* mask, const QueryBlock& block, const int64_t* selected, int64_t count) {
+  int64_t largest = -1;
   for (int64_t k = 0; k < count; ++k) {
-    if (block.lists) {
-      mask[k] = selected[k] >= 0 ? T(0) : mask[k];
-    } else if (selected[k] >= 0) {
+    if (selected[k] < 0) continue;
+    if (!block.lists) {
       mask[selected[k] - block.entry_first] = T(0);
+    } else if (selected[k] > largest || std::find(selected, selected + k, selected[k]) == selected + k) {
+      mask[k] = T(0);  // a column of its own for every index, so a repeated one would count twice
     }
+    largest = std::max(largest, selected[k]);
   }
 }
 
@@ -67,13 +71,14 @@ void mark_selected(T* mask, const QueryBlock& block, const int64_t* selected, in
 
 std::vector<QueryBlock> cut_into_blocks(const std::vector<int64_t>& offsets, const VisibleEntries& visible,
                                         const BlockShape& shape) {
-  const int64_t wanted = std::clamp(kScoreRows / std::max<int64_t>(shape.num_heads, 1), kMinQueries, kMaxQueries);
+  const int64_t enough = std::clamp(kScoreRows / std::max<int64_t>(shape.num_heads, 1), kMinQueries, kMaxQueries);
+  const int64_t wanted = shape.max_queries > 0 ? shape.max_queries : enough;
   std::vector<QueryBlock> blocks;
   for (size_t d = 0; d + 1 < offsets.size(); ++d) {
     for (int64_t first = offsets[d]; first < offsets[d + 1]; first = blocks.back().last) {
       int64_t count = std::min(wanted, offsets[d + 1] - first);
       QueryBlock block = make_block(first, first + count, offsets[d], visible, shape);
-      while (count > 1 && buffer_elements(block, shape) > kMaxElements) {
+      while (shape.max_queries == 0 && count > 1 && buffer_elements(block, shape) > kMaxElements) {
         count /= 2;
         block = make_block(first, first + count, offsets[d], visible, shape);
       }
@@ -123,6 +128,19 @@ void for_each_block(const std::vector<QueryBlock>& blocks, const std::function<v
   const size_t num_groups = std::min<size_t>(blocks.size(), kMaxGroups);
   run_tasks(static_cast<int64_t>(num_groups), [&](int64_t group) {
     for (auto i = static_cast<size_t>(group); i < blocks.size(); i += num_groups) body(blocks[i]);
+  });
+}
+
+void check_selection(const at::Tensor& selected_TK, const VisibleEntries& visible) {
+  const at::Tensor lists_TK = selected_TK.contiguous();
+  const int64_t length = lists_TK.size(1);
+  const auto* begin = visible.begin_T.const_data_ptr<int64_t>();
+  const auto* end = visible.end_T.const_data_ptr<int64_t>();
+  const auto* list = lists_TK.const_data_ptr<int64_t>();
+  at::parallel_for(0, lists_TK.size(0), 64, [&](int64_t first, int64_t last) {
+    for (int64_t t = first; t < last; ++t) {
+      for (int64_t k = 0; k < length; ++k) check_index(list[t * length + k], t, begin[t], end[t]);
+    }
   });
 }
 

@@ -6,6 +6,8 @@
 #include <functional>
 #include <vector>
 
+#include "asterism/ops/cpu/query_block.h"
+
 namespace asterism::ops {
 
 /// Which compressed entries a query sees: begin .. end - 1 (int64 [T] each, as in Windows); undefined = none at all.
@@ -13,29 +15,18 @@ struct VisibleEntries {
   at::Tensor begin_T, end_T;
 };
 
-/// Consecutive queries of one document, handled at once, and the keys that any of them sees.
-struct QueryBlock {
-  int64_t first = 0, last = 0;              // queries first .. last - 1
-  int64_t key_first = 0;                    // raw keys key_first .. last - 1
-  int64_t entry_first = 0, entry_last = 0;  // entries entry_first .. entry_last - 1
-  bool lists = false;                       // each query reads its own list of entries, otherwise all read the range
-
-  int64_t num_queries() const { return last - first; }
-  int64_t num_raw_keys() const { return last - key_first; }
-  int64_t num_visible_entries() const { return entry_last - entry_first; }
-};
-
 struct BlockShape {
   int64_t num_heads = 1;     // score rows per query
   int64_t window = 0;        // raw keys a query sees at most, itself included; 0 = none
   int64_t list_length = -1;  // selected entries per query, -1 = every visible entry
   int64_t width = 0;         // channels of an entry
+  int64_t max_queries = 0;   // of a block; 0 = as many as products of whole matrices need
 };
 
 /// Cuts documents (`offsets` [n + 1]) into blocks that never cross a document and whose buffers stay within 8 MB (fp32)
-/// where one query allows it. The cut depends on sizes only, never on the number of threads.
-/// With lists, a block whose visible range is at most kRangeFactor lists long reads that range as one matrix and masks
-/// what is not selected (one large product); a longer range is replaced by copies of the listed rows.
+/// where one query allows it, or that have `max_queries`. The cut depends on sizes only, never on the number of
+/// threads. With lists, a block whose visible range is at most kRangeFactor lists long reads that range as one matrix
+/// and masks what is not selected (one large product); a longer range is replaced by copies of the listed rows.
 std::vector<QueryBlock> cut_into_blocks(const std::vector<int64_t>& offsets, const VisibleEntries& visible,
                                         const BlockShape& shape);
 
@@ -59,9 +50,12 @@ void for_each_block(const std::vector<QueryBlock>& blocks, const std::function<v
 /// mask_BN [queries of the block, raw keys of the block], fp32 or fp64.
 void fill_window_mask(const QueryBlock& block, int64_t window, const at::Tensor& mask_BN);
 
+/// Every index of `selected_TK` (int64 [T, K]) is -1 or an entry that its query sees; anything else is an error.
+void check_selection(const at::Tensor& selected_TK, const VisibleEntries& visible);
+
 /// The same for entries: visible ones, or the ones in `selected_TK` (int64, -1 = unused) when it is defined.
 /// mask_BN is [queries, visible entries], or [queries, K] for a block of lists. A selected index that its query does
-/// not see is an error.
+/// not see is an error; one that is repeated counts once.
 void fill_entry_mask(const QueryBlock& block, const VisibleEntries& visible, const at::Tensor& selected_TK,
                      const at::Tensor& mask_BN);
 
