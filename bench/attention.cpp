@@ -8,6 +8,7 @@
 #include "asterism/core/memory.h"
 #include "asterism/ops/cpu/level.h"
 #include "asterism/ops/indexer.h"
+#include "asterism/ops/matmul.h"
 #include "asterism/ops/sparse_attention.h"
 #include "asterism/ops/sparse_attention_reference.h"
 
@@ -86,6 +87,38 @@ void attention(benchmark::State& state) {
 BENCHMARK(attention)
     ->ArgsProduct({{0, 1}, {2048}, {0, 1, 2}, {0, 1}, {0, 1}, {0, 1}})
     ->ArgNames({"shape", "T", "kind", "bf16", "kernels", "backward"})
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
+// What the library's product of large matrices reaches in the same minute, on as many threads.
+void product(benchmark::State& state) {
+  const at::ScalarType type = state.range(0) != 0 ? at::kBFloat16 : at::kFloat;
+  const at::Tensor x = at::randn({2048, 2048}).to(type), w = at::randn({2048, 2048}).to(type);
+  for (auto _ : state) benchmark::DoNotOptimize(matmul_nt(x, w));
+  state.SetLabel("product 2048 x 2048 x 2048 " + matmul_provider(type));
+  state.counters["FLOP/s"] = benchmark::Counter(2.0 * 2048 * 2048 * 2048, benchmark::Counter::kIsIterationInvariantRate,
+                                                benchmark::Counter::kIs1000);
+}
+BENCHMARK(product)->Arg(0)->Arg(1)->ArgName("bf16")->UseRealTime()->Unit(benchmark::kMillisecond);
+
+// Arguments: T, kernels; the sizes of small.
+void index_choice(benchmark::State& state) {
+  const int64_t t = state.range(0), heads = 8, width = 64;
+  const Windows windows = make_windows(make_documents({t}), 4);
+  const at::Tensor q = at::randn({t, heads, width}), key = at::randn({windows.num_entries(), width});
+  const at::Tensor weight = at::randn({t, heads});
+  std::optional<ReferenceAttention> plain;
+  if (state.range(1) == 0) plain.emplace();
+  for (auto _ : state) benchmark::DoNotOptimize(index_topk(q, key, weight, windows, 128));
+  double pairs = 0;
+  for (int64_t i = 0; i < t; ++i) pairs += static_cast<double>((i + 1) / 4 > 128 ? (i + 1) / 4 : 0);
+  state.SetLabel(std::string("small index_topk fp32 ") + kForms[state.range(1)]);
+  state.counters["FLOP/s"] =
+      benchmark::Counter(2.0 * static_cast<double>(heads * width) * pairs,
+                         benchmark::Counter::kIsIterationInvariantRate, benchmark::Counter::kIs1000);
+}
+BENCHMARK(index_choice)
+    ->ArgsProduct({{2048, 8192}, {0, 1}})
+    ->ArgNames({"T", "kernels"})
     ->UseRealTime()
     ->Unit(benchmark::kMillisecond);
 // The published widths, selected entries.

@@ -35,11 +35,11 @@ function(asterism_library)
   endif()
 endfunction()
 
-# asterism_isa_kernels(TARGET asterism_ops_cpu SRCS ...): compiles each source once per level of ops/cpu/level.h, into
-# the namespace isa_<level>, and adds the objects to the target; one of them is chosen at run time. On other processors
-# nothing is compiled. Never -march=native: it knows no AVX-512 on some processors that have it.
+# asterism_isa_kernels(TARGET asterism_ops_cpu LEVELS avx2 ... SRCS ...): compiles each source once per level of
+# ops/cpu/level.h, into the namespace isa_<level>, and adds the objects to the target; one is chosen at run time.
+# On other processors nothing is compiled. Never -march=native: it knows no AVX-512 on some processors that have it.
 function(asterism_isa_kernels)
-  cmake_parse_arguments(ARG "" "TARGET" "SRCS" ${ARGN})
+  cmake_parse_arguments(ARG "" "TARGET" "LEVELS;SRCS" ${ARGN})
   if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
     return()
   endif()
@@ -49,8 +49,10 @@ function(asterism_isa_kernels)
     list(APPEND flags_avx512 -Wno-maybe-uninitialized)  # GCC 12 warns about "undefined" operands in its own header
   endif()
   set(flags_avx512_bf16 ${flags_avx512} -mavx512bf16)
-  foreach(level avx2 avx512 avx512_bf16)
-    set(objects ${ARG_TARGET}_${level})
+  list(GET ARG_SRCS 0 first)
+  get_filename_component(first ${first} NAME_WE)
+  foreach(level IN LISTS ARG_LEVELS)
+    set(objects ${ARG_TARGET}_${first}_${level})
     add_library(${objects} OBJECT ${ARG_SRCS})
     target_include_directories(${objects} PRIVATE "${PROJECT_SOURCE_DIR}/src")
     target_compile_definitions(${objects} PRIVATE ASTERISM_ISA=isa_${level})

@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
+#include "asterism/ops/cpu/level.h"
 #include "tests/support/gradients.h"
 
 namespace asterism::ops {
@@ -116,6 +118,50 @@ TEST(IndexTopk, NothingVisibleAndBadInput) {
   EXPECT_THROW(index_topk(s.q, s.key, s.weight, s.windows, -1), c10::Error);
   s.q[11].fill_(NAN);
   EXPECT_THROW(index_topk(s.q, s.key, s.weight, s.windows, 2), c10::Error);
+}
+
+// Small integers: fp32 scores are exact, so the choice of the kernels must be that of fp64, ties included.
+TEST(IndexTopk, EveryLevelChoosesWhatFp64Chooses) {
+  const cpu::Level before = cpu::level();
+  for (const auto& [length, heads, width] :
+       std::vector<std::array<int64_t, 3>>{{40, 1, 1}, {300, 7, 20}, {900, 13, 33}}) {
+    IndexerProblem wide = make_problem({3, length, 1, 70}, 1, heads, width);
+    wide.q = wide.q.round(), wide.key = wide.key.round(), wide.weight = wide.weight.round();
+    IndexerProblem s = wide;
+    s.q = s.q.to(at::kFloat), s.key = s.key.to(at::kFloat), s.weight = s.weight.to(at::kFloat);
+    const at::Tensor scores = index_scores(wide.q, wide.key, wide.weight, wide.windows);
+    for (const cpu::Level level :
+         {cpu::Level::kPortable, cpu::Level::kAvx2, cpu::Level::kAvx512, cpu::Level::kAvx512Bf16}) {
+      if (level > cpu::highest_level()) continue;
+      cpu::choose_level(level);
+      EXPECT_TRUE(at::equal(index_scores(s.q, s.key, s.weight, s.windows).to(at::kDouble), scores));
+      for (const int64_t k : {1, 6, 64, 333}) {
+        const at::Tensor chosen = index_topk(s.q, s.key, s.weight, s.windows, k);
+        EXPECT_TRUE(at::equal(chosen, index_topk(wide.q, wide.key, wide.weight, wide.windows, k)))
+            << cpu::level_name(level) << " length " << length << " k " << k;
+      }
+    }
+  }
+  cpu::choose_level(before);
+}
+
+TEST(IndexTopk, TheKernelsScoresAreCloseToFp64) {
+  const IndexerProblem wide = make_problem({200, 90}, 2, 8, 64);
+  const at::Tensor expected = index_scores(wide.q, wide.key, wide.weight, wide.windows);
+  const at::Tensor got =
+      index_scores(wide.q.to(at::kFloat), wide.key.to(at::kFloat), wide.weight.to(at::kFloat), wide.windows);
+  const at::Tensor seen = expected.isfinite();
+  EXPECT_TRUE(at::equal(got.isfinite(), seen));
+  EXPECT_LT(relative_difference(got.masked_select(seen), expected.masked_select(seen)), 1e-6);
+}
+
+TEST(IndexTopk, AScoreThatIsNotANumberIsRefusedWhereItIsSeen) {
+  IndexerProblem s = make_problem({300}, 2, 4, 8);
+  s.q = s.q.to(at::kFloat), s.key = s.key.to(at::kFloat), s.weight = s.weight.to(at::kFloat);
+  s.key[149][3] = NAN;  // its window closes with the last token
+  EXPECT_THROW(index_topk(s.q, s.key, s.weight, s.windows, 5), c10::Error);
+  const auto without_last = make_windows(make_documents({299}), 2);
+  EXPECT_NO_THROW(index_topk(s.q.slice(0, 0, 299), s.key.slice(0, 0, 149), s.weight.slice(0, 0, 299), without_last, 5));
 }
 
 TEST(IndexScores, EqualTheLiteralSumAndHideTheFuture) {

@@ -1,6 +1,7 @@
 #include "asterism/ops/indexer.h"
 
 #include <ATen/Dispatch.h>
+#include <ATen/Parallel.h>
 
 #include <algorithm>
 #include <cmath>
@@ -8,8 +9,10 @@
 #include <limits>
 #include <numeric>
 
+#include "asterism/ops/cpu/indexer_kernel.h"
 #include "asterism/ops/matmul.h"
 #include "asterism/ops/query_blocks.h"
+#include "asterism/ops/sparse_attention_reference.h"
 
 namespace asterism::ops {
 
@@ -51,6 +54,39 @@ Tensor block_scores(const IndexInputs& in, const QueryBlock& block) {
   return matmul_batched(weight_B1H, relu_BHN).squeeze(1);
 }
 
+[[noreturn]] void refuse_nan(int64_t query) {
+  TORCH_CHECK(false, "[index_topk] the index scores of query ", query, " are not numbers (NaN)");
+}
+
+// The kernels sum in fp32; fp64 and CPUs without them use the plain form below, which is also the kernels' oracle.
+bool can_use_kernels(const IndexInputs& in) {
+  return in.type() == at::kFloat && cpu::has_indexer_kernels() && !ReferenceAttention::is_wanted();
+}
+
+// The inputs as the kernels take them, with everything that they point at.
+struct IndexKernelInputs {
+  explicit IndexKernelInputs(const IndexInputs& in)
+      : q_THI(in.q_THI.to(at::kFloat).contiguous()),
+        weight_TH(in.weight_TH.to(at::kFloat).contiguous()),
+        panels(at::empty({cpu::index_panels_size(in.key_CI.size(0), in.key_CI.size(1))}, at::kFloat)),
+        args{.num_heads = q_THI.size(1),
+             .width = q_THI.size(2),
+             .num_keys = in.key_CI.size(0),
+             .q = q_THI.const_data_ptr<float>(),
+             .weight = weight_TH.const_data_ptr<float>(),
+             .panels = panels.data_ptr<float>(),
+             .visible_begin = in.visible.begin_T.const_data_ptr<int64_t>(),
+             .visible_end = in.visible.end_T.const_data_ptr<int64_t>()} {
+    const Tensor key_CI = in.key_CI.to(at::kFloat).contiguous();
+    at::parallel_for(0, cpu::num_index_panels(args.num_keys), 1, [&](int64_t begin, int64_t end) {
+      cpu::pack_index_keys(args, key_CI.const_data_ptr<float>(), begin, end);
+    });
+  }
+
+  Tensor q_THI, weight_TH, panels;
+  cpu::IndexArgs args;
+};
+
 // Ascending indices of the k largest of score[0 .. n - 1], n > k; the smaller index wins a tie.
 template <typename T>
 void select_largest(const T* score, int64_t n, int64_t k, std::vector<T>& work, int64_t* out) {
@@ -78,8 +114,7 @@ void select_rows(const Tensor& score_BN, const QueryBlock& block, const VisibleE
       continue;
     }
     const T* score = score_BN.const_data_ptr<T>() + (t - block.first) * score_BN.size(1);
-    TORCH_CHECK(std::none_of(score, score + count, [](T s) { return std::isnan(s); }),
-                "[index_topk] the index scores of query ", t, " are not numbers (NaN)");
+    if (std::any_of(score, score + count, [](T s) { return std::isnan(s); })) refuse_nan(t);
     select_largest(score, count, k, work, out);
     for (int64_t i = 0; i < k; ++i) out[i] += begin;
   }
@@ -94,6 +129,15 @@ at::Tensor index_topk(const at::Tensor& q_THI, const at::Tensor& key_CI, const a
   check_inputs(in, windows.num_entries());
   TORCH_CHECK(k >= 0, "[index_topk] k must not be negative, got ", k);
   const Tensor selected_TK = at::full({q_THI.size(0), std::min(k, windows.num_entries())}, -1, at::kLong);
+  if (can_use_kernels(in)) {
+    const IndexKernelInputs kernel(in);
+    for_each_block(in.blocks(), [&](const QueryBlock& block) {
+      const int64_t bad_query =
+          cpu::index_topk(kernel.args, block, selected_TK.size(1), selected_TK.data_ptr<int64_t>());
+      if (bad_query >= 0) refuse_nan(bad_query);
+    });
+    return selected_TK;
+  }
   for_each_block(in.blocks(), [&](const QueryBlock& block) {
     // The last query of a block sees the most.
     const bool choice = block.num_visible_entries() > selected_TK.size(1);
@@ -111,6 +155,14 @@ at::Tensor index_scores(const at::Tensor& q_THI, const at::Tensor& key_CI, const
   check_inputs(in, windows.num_entries());
   const double hidden = -std::numeric_limits<double>::infinity();
   const Tensor score_TC = at::full({q_THI.size(0), windows.num_entries()}, hidden, q_THI.options().dtype(in.type()));
+  if (can_use_kernels(in)) {
+    const IndexKernelInputs kernel(in);
+    for_each_block(in.blocks(), [&](const QueryBlock& block) {
+      auto* row = score_TC.data_ptr<float>() + block.first * score_TC.size(1) + block.entry_first;
+      cpu::index_scores(kernel.args, block, row, score_TC.size(1));
+    });
+    return score_TC;
+  }
   for_each_block(in.blocks(), [&](const QueryBlock& block) {
     if (block.num_visible_entries() == 0) return;
     const Tensor mask_BN = at::empty({block.num_queries(), block.num_visible_entries()}, score_TC.options());

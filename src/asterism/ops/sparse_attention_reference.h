@@ -10,8 +10,8 @@ AttentionOutputs reference_attention(const AttentionInputs& in);
 AttentionGradients reference_attention_backward(const AttentionInputs& in, const AttentionOutputs& out,
                                                 const at::Tensor& grad_o_THP, const WantedGradients& wanted);
 
-/// For tests and benchmarks: while one lives, sparse_attention is the reference for every type. Backward passes follow
-/// their forward.
+/// For tests and benchmarks: while one lives, sparse_attention and the indexer's selection are plain tensor operations
+/// for every type. Backward passes follow their forward.
 class ReferenceAttention {
  public:
   ReferenceAttention();

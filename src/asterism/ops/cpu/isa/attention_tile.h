@@ -65,7 +65,7 @@ inline void for_each_row_tile(int64_t count, const Body& body) {
 
 /// score[key, column] = <key, column of x>, for the keys and groups of columns that meet.
 inline void score_keys(const AttentionBlock& b, const KeyTile& t, const void* x_columns, float* score) {
-  constexpr int64_t kDepth = 64;  // units: a panel of x then stays in the first cache for all keys
+  constexpr int64_t kDepth = 128;  // units: a panel of x then stays in the first cache for all keys
   const TileShape shape(b, t);
   const int64_t depth = b.padded_width / kPerUnit, padded = shape.padded_columns();
   const auto* x = static_cast<const Unit*>(x_columns) + t.first_query * shape.heads();
