@@ -111,7 +111,7 @@ void index_choice(benchmark::State& state) {
   for (auto _ : state) benchmark::DoNotOptimize(index_topk(q, key, weight, windows, 128));
   double pairs = 0;
   for (int64_t i = 0; i < t; ++i) pairs += static_cast<double>((i + 1) / 4 > 128 ? (i + 1) / 4 : 0);
-  state.SetLabel(std::string("small index_topk fp32 ") + kForms[state.range(1)]);
+  state.SetLabel("small index_topk fp32 T " + std::to_string(t) + " " + kForms[state.range(1)]);
   state.counters["FLOP/s"] =
       benchmark::Counter(2.0 * static_cast<double>(heads * width) * pairs,
                          benchmark::Counter::kIsIterationInvariantRate, benchmark::Counter::kIs1000);

@@ -20,7 +20,7 @@ class CpuChoice : public ::testing::Test {
   Level before_ = ops::cpu::level();
 };
 
-std::string refusal(const char* name) {
+std::string choice_refusal(const char* name) {
   try {
     choose_cpu_level(name);
   } catch (const InputError& error) {
@@ -44,10 +44,11 @@ TEST_F(CpuChoice, TakesEveryLevelOfThisCpuAndTheHighestByDefault) {
 }
 
 TEST_F(CpuChoice, RefusesWhatItDoesNotKnowOrCannotRun) {
-  EXPECT_NE(refusal("sse4").find("found 'sse4'"), std::string::npos) << refusal("sse4");
-  EXPECT_NE(refusal("sse4").find(ops::cpu::level_name(ops::cpu::highest_level())), std::string::npos);
+  EXPECT_NE(choice_refusal("sse4").find("found 'sse4'"), std::string::npos) << choice_refusal("sse4");
+  EXPECT_NE(choice_refusal("sse4").find(ops::cpu::level_name(ops::cpu::highest_level())), std::string::npos);
   if (ops::cpu::highest_level() < Level::kAvx512Bf16) {
-    EXPECT_NE(refusal("avx512_bf16").find("lacks the instructions"), std::string::npos) << refusal("avx512_bf16");
+    EXPECT_NE(choice_refusal("avx512_bf16").find("lacks the instructions"), std::string::npos)
+        << choice_refusal("avx512_bf16");
   }
   EXPECT_EQ(ops::cpu::level(), ops::cpu::highest_level());
 }

@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "asterism/ops/cpu/level.h"
 #include "tests/support/gradients.h"
 
 namespace asterism::ops {
@@ -142,6 +143,37 @@ TEST(IndexerKl, TinySharesDoNotUnderflow) {
   KlProblem s = two_entries(at::full({1, 2}, 0.5, at::kDouble), at::tensor({0.0, std::log(3.0)}, at::kDouble));
   s.teacher.lse_TH.fill_(500.0);
   EXPECT_NEAR(s.as(at::kFloat).loss().item<double>(), 0.143841, 1e-5);
+}
+
+TEST(IndexerKl, TheTeacherOfEveryLevelIsThatOfFp64) {
+  const cpu::Level before = cpu::level();
+  for (const int64_t heads : {3, 8, 17, 64}) {
+    for (const int64_t k : {-1, 3, 40}) {  // every visible entry, lists, a masked range
+      KlProblem wide = make_problem({3, 1, 90}, 2, k);
+      wide.teacher.q_THP = random_tensor({94, heads, 24}, "teacher q");
+      wide.teacher.entries_CP = random_tensor({wide.windows.num_entries(), 24}, "teacher entries");
+      wide.teacher.lse_TH = random_tensor({94, heads}, "lse") * 5 + 3;
+      // Rounded first: a teacher of bf16 inputs is that of the rounded inputs.
+      wide = wide.as(at::kBFloat16).as(at::kDouble);
+      const auto expected = gradients(wide);
+      for (const cpu::Level level :
+           {cpu::Level::kPortable, cpu::Level::kAvx2, cpu::Level::kAvx512, cpu::Level::kAvx512Bf16}) {
+        if (level > cpu::highest_level()) continue;
+        cpu::choose_level(level);
+        for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+          KlProblem s = wide.as(at::kFloat);  // the student's own arithmetic is fp32 in every mode
+          s.teacher.q_THP = s.teacher.q_THP.to(type), s.teacher.entries_CP = s.teacher.entries_CP.to(type);
+          const std::string name = std::string(cpu::level_name(level)) + " heads " + std::to_string(heads) + " k " +
+                                   std::to_string(k) + " " + c10::toString(type);
+          EXPECT_NEAR(s.loss().item<double>(), wide.loss().item<double>(), 1e-4) << name;
+          const auto got = gradients(s);
+          for (size_t i = 0; i < got.size(); ++i)
+            EXPECT_LT(relative_difference(got[i], expected[i]), 1e-4) << name << " " << i;
+        }
+      }
+    }
+  }
+  cpu::choose_level(before);
 }
 
 TEST(IndexerKl, GradientsMatchFiniteDifferences) {

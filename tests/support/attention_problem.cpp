@@ -11,7 +11,7 @@ namespace asterism::testing {
 
 namespace {
 
-at::Tensor some_lists(const ops::Windows& windows, int64_t num_tokens, int64_t k) {
+at::Tensor picked_entries(const ops::Windows& windows, int64_t num_tokens, int64_t k) {
   const at::Tensor lists = at::full({num_tokens, k}, -1, at::kLong);
   for (int64_t t = 0; t < num_tokens; ++t) {
     int64_t used = 0;
@@ -47,7 +47,7 @@ AttentionProblem make_attention(const AttentionCase& c, int64_t heads, int64_t w
   s.kv = random_tensor({num_tokens, width}, "kv");
   s.sink = random_tensor({heads}, "sink");
   if (c.kind != AttentionKind::kWindowOnly) s.entries = random_tensor({s.windows.num_entries(), width}, "entries");
-  if (c.kind == AttentionKind::kSelected) s.selected = some_lists(s.windows, num_tokens, c.k);
+  if (c.kind == AttentionKind::kSelected) s.selected = picked_entries(s.windows, num_tokens, c.k);
   s.window = c.window;
   s.scale = 1.0 / std::sqrt(static_cast<double>(width));
   return s;

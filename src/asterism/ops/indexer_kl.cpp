@@ -5,10 +5,13 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <memory>
 
 #include "asterism/ops/key_rows.h"
 #include "asterism/ops/matmul.h"
 #include "asterism/ops/query_blocks.h"
+#include "asterism/ops/sparse_attention_fused.h"
+#include "asterism/ops/sparse_attention_reference.h"
 
 namespace asterism::ops {
 
@@ -23,6 +26,7 @@ struct KlInputs {
   Tensor q_THI, key_CI, weight_TH;  // the student
   Tensor selected_TK;               // undefined: all visible entries
   VisibleEntries visible;
+  std::shared_ptr<const AttentionMass> mass;  // of the teacher's kernels; null where it has none
 
   at::ScalarType type() const { return sum_type(q_THI.scalar_type()); }
   // Queries that see no entry have an empty set and no part in the loss.
@@ -65,6 +69,10 @@ Tensor normalised(const Tensor& x_BN) {
 // p [queries, N]. The common factor of all heads and entries of a query cancels: its largest exponent is taken out
 // first, so that a query that hardly looks at its entries does not underflow.
 Tensor teacher_distribution(const KlInputs& in, const QueryBlock& block, const Tensor& mask_BN) {
+  if (in.mass != nullptr) {
+    Tensor log_p_BN = in.mass->log_mass(block).add_(mask_BN);
+    return normalised(log_p_BN.sub_(finite_max(log_p_BN, {1})).exp_());
+  }
   const IndexerTeacher& teacher = in.teacher;
   const KeyRows rows = KeyRows::entries_of(block, teacher.entries_CP, in.selected_TK, in.type());
   Tensor log_p_BHN = products(rows, query_rows(teacher.q_THP, block, in.type()) * teacher.scale, block.num_queries());
@@ -150,6 +158,23 @@ struct IndexerKl : torch::autograd::Function<IndexerKl> {
   }
 };
 
+// The teacher's scores by the kernels of attention, where they can and the sums are fp32.
+std::shared_ptr<const AttentionMass> teacher_mass(const KlInputs& in) {
+  AttentionInputs attention;
+  attention.q_THP = in.teacher.q_THP;
+  attention.sink_H = at::zeros({in.teacher.q_THP.size(1)}, at::kFloat);
+  attention.entries_CP = in.teacher.entries_CP;
+  attention.selected_TK = in.selected_TK;
+  attention.visible = in.visible;
+  attention.scale = in.teacher.scale;
+  attention.window = 1;
+  const bool one_type = in.teacher.q_THP.scalar_type() == in.teacher.entries_CP.scalar_type();
+  if (in.type() != at::kFloat || !one_type || !can_fuse_attention(attention) || ReferenceAttention::is_wanted()) {
+    return nullptr;
+  }
+  return std::make_shared<AttentionMass>(attention, in.teacher.lse_TH);
+}
+
 void check_inputs(const KlInputs& in, int64_t num_entries) {
   const int64_t num_tokens = in.visible.begin_T.size(0);
   const auto check_queries = [&](const Tensor& q, const char* name) {
@@ -178,16 +203,19 @@ void check_inputs(const KlInputs& in, int64_t num_entries) {
 
 at::Tensor indexer_kl(const IndexerTeacher& teacher, const at::Tensor& index_q_THI, const at::Tensor& index_key_CI,
                       const at::Tensor& index_weight_TH, const at::Tensor& selected_TK, const Windows& windows) {
-  const KlInputs in{.teacher = {.q_THP = teacher.q_THP.detach(),
-                                .entries_CP = teacher.entries_CP.detach(),
-                                .lse_TH = teacher.lse_TH.detach(),
-                                .scale = teacher.scale},
-                    .q_THI = index_q_THI.detach(),
-                    .key_CI = index_key_CI.detach(),
-                    .weight_TH = index_weight_TH.detach(),
-                    .selected_TK = selected_TK,
-                    .visible = {windows.visible_begin_T, windows.visible_end_T}};
+  KlInputs in{.teacher = {.q_THP = teacher.q_THP.detach(),
+                          .entries_CP = teacher.entries_CP.detach(),
+                          .lse_TH = teacher.lse_TH.detach(),
+                          .scale = teacher.scale},
+              .q_THI = index_q_THI.detach(),
+              .key_CI = index_key_CI.detach(),
+              .weight_TH = index_weight_TH.detach(),
+              .selected_TK = selected_TK,
+              .visible = {windows.visible_begin_T, windows.visible_end_T},
+              .mass = nullptr};
   check_inputs(in, windows.num_entries());
+  if (selected_TK.defined()) check_selection(selected_TK, in.visible);
+  in.mass = teacher_mass(in);
   const bool want_gradients =
       at::GradMode::is_enabled() &&
       (index_q_THI.requires_grad() || index_key_CI.requires_grad() || index_weight_TH.requires_grad());

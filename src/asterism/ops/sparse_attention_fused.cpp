@@ -46,8 +46,10 @@ PackedRows pack_rows(const Tensor& rows_NP) {
 // The inputs as the kernels take them, with everything that they point at.
 class KernelInputs {
  public:
+  // Without kv only scores of entries can be asked for.
   explicit KernelInputs(const AttentionInputs& in)
-      : q_THP_(in.q_THP.contiguous()), sink_H_(in.sink_H.to(at::kFloat).contiguous()), raw_(pack_rows(in.kv_TP)) {
+      : q_THP_(in.q_THP.contiguous()), sink_H_(in.sink_H.to(at::kFloat).contiguous()) {
+    if (in.kv_TP.defined()) raw_ = pack_rows(in.kv_TP);
     args = {.num_heads = in.num_heads(),
             .width = in.width(),
             .window = std::min(in.window, std::max<int64_t>(in.num_tokens(), 1)),
@@ -177,6 +179,24 @@ AttentionGradients fused_attention_backward(const AttentionInputs& in, const Att
     result.sink_H = total_H.to(in.sink_H.scalar_type());
   }
   return result;
+}
+
+struct AttentionMass::State {
+  KernelInputs inputs;
+  Tensor lse_TH;
+};
+
+AttentionMass::AttentionMass(const AttentionInputs& in, const Tensor& lse_TH)
+    : state_(new State{KernelInputs(in), lse_TH.to(at::kFloat).contiguous()}) {}
+
+AttentionMass::~AttentionMass() = default;
+
+Tensor AttentionMass::log_mass(const QueryBlock& block) const {
+  const cpu::AttentionArgs& args = state_->inputs.args;
+  const int64_t length = block.lists ? args.list_length : block.num_visible_entries();
+  const Tensor mass_BN = at::empty({block.num_queries(), length}, at::kFloat);
+  cpu::attention_log_mass(args, state_->lse_TH.const_data_ptr<float>(), block, mass_BN.data_ptr<float>(), length);
+  return mass_BN;
 }
 
 }  // namespace asterism::ops

@@ -20,7 +20,7 @@ at::ScalarType sums_of(const AttentionInputs& in) {
   return sum_type(in.q_THP.scalar_type());
 }
 
-std::vector<QueryBlock> blocks_of(const AttentionInputs& in) {
+std::vector<QueryBlock> attention_blocks(const AttentionInputs& in) {
   return cut_into_blocks(
       in.document_offsets, in.visible,
       {.num_heads = in.num_heads(), .window = in.window, .list_length = in.list_length(), .width = in.width()});
@@ -100,7 +100,7 @@ class AttentionBackward {
  public:
   AttentionBackward(const AttentionInputs& in, const AttentionOutputs& out, const Tensor& grad_o_THP,
                     const WantedGradients& wanted)
-      : in_(in), out_(out), grad_o_THP_(grad_o_THP), blocks_(blocks_of(in)), sink_H_(in.sink_H.to(sums_of(in))) {
+      : in_(in), out_(out), grad_o_THP_(grad_o_THP), blocks_(attention_blocks(in)), sink_H_(in.sink_H.to(sums_of(in))) {
     if (wanted.q) grad_.q_THP = at::empty(in.q_THP.sizes(), in.q_THP.options());
     want_raw_ = wanted.kv;
     want_entries_ = wanted.entries && in.entries_CP.defined();
@@ -190,7 +190,7 @@ AttentionOutputs reference_attention(const AttentionInputs& in) {
       .o_THP = at::empty(in.q_THP.sizes(), in.q_THP.options()),
       .lse_TH = at::empty({in.q_THP.size(0), in.num_heads()}, in.q_THP.options().dtype(sums_of(in)))};
   const Tensor sink_H = in.sink_H.to(sums_of(in));
-  for_each_block(blocks_of(in), [&](const QueryBlock& block) { attend(in, block, sink_H, out); });
+  for_each_block(attention_blocks(in), [&](const QueryBlock& block) { attend(in, block, sink_H, out); });
   return out;
 }
 

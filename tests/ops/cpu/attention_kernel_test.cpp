@@ -83,7 +83,7 @@ double dot(const float* a, const float* b, int64_t n) {
   return sum;
 }
 
-Results literal(const Problem& p, double scale) {
+Results literal_attention_sums(const Problem& p, double scale) {
   Results r(p);
   for (int64_t row = 0; row < p.tokens * p.heads; ++row) {
     const std::vector<int64_t> keys = p.keys_of(row / p.heads);
@@ -217,7 +217,7 @@ TEST(AttentionKernel, EqualsTheFormulasAtEveryLevel) {
         Problem p(tokens, heads, width, 7, sees, list_length);
         for (std::vector<float>* values : {&p.q, &p.kv, &p.entries, &p.grad_o}) truncate(*values);
         const double scale = 1.0 / std::sqrt(static_cast<double>(width));
-        const Results expected = literal(p, scale);
+        const Results expected = literal_attention_sums(p, scale);
         for (const Level level : {Level::kAvx2, Level::kAvx512, Level::kAvx512Bf16}) {
           if (level > highest_level()) continue;
           choose_level(level);

@@ -65,6 +65,9 @@ struct AttentionSteps {
   void (*open_backward)(const AttentionBlock& block);
   void (*backward_tile)(const AttentionBlock& block, const KeyTile& tile);
   void (*close_backward)(const AttentionBlock& block);
+  /// After open_forward, with lse in block.largest. For query q and key j of the tile that it sees: the largest
+  /// score - lse of the heads in top[q * stride + j], and the sum of exp(score - lse - top) in sum[q * stride + j].
+  void (*mass_tile)(const AttentionBlock& block, const KeyTile& tile, float* top, float* sum, int64_t stride);
 };
 
 #if defined(__x86_64__)

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <limits>
+#include <vector>
 
 #include "asterism/ops/cpu/attention_block.h"
 #include "asterism/ops/cpu/attention_plan.h"
@@ -137,6 +139,20 @@ void add_sink_gradient(const AttentionBlock& b) {
   }
 }
 
+// Parts of a block that are as large as scratch memory is made for.
+std::vector<QueryBlock> parts_of(const AttentionArgs& args, const QueryBlock& block) {
+  const int64_t most = attention_queries_per_block(args.num_heads, args.width);
+  std::vector<QueryBlock> parts;
+  for (int64_t first = block.first; first < block.last; first += most) {
+    QueryBlock part = block;
+    part.first = first;
+    part.last = std::min(first + most, block.last);
+    part.entry_last = args.visible_end[part.last - 1];
+    parts.push_back(part);
+  }
+  return parts;
+}
+
 }  // namespace
 
 bool has_attention_kernels() {
@@ -186,6 +202,44 @@ void attention_backward(const AttentionArgs& args, const AttentionGradArgs& grad
     if (only_sink) continue;
     plan.for_each_tile(queries, [&](const KeyTile& tile) { work.steps.backward_tile(b, tile); });
     work.steps.close_backward(b);
+  }
+}
+
+void attention_log_mass(const AttentionArgs& args, const float* lse, const QueryBlock& block, float* mass,
+                        int64_t stride) {
+  const std::vector<QueryBlock> parts = parts_of(args, block);
+  Workplace work = open_workplace(args, nullptr, parts);
+  AttentionBlock& b = work.block;
+  AttentionPlan plan(args, nullptr, work.max_keys, work.steps.element_size);
+  std::vector<float> top(b.score_stride * work.max_keys), sum(top.size());
+  for (const QueryBlock& part : parts) {
+    open_block(b, part);
+    work.steps.open_forward(b);
+    std::copy_n(lse + b.first_query * args.num_heads, b.num_columns, b.largest);
+    float* rows = mass + (part.first - block.first) * stride;
+    const int64_t length = block.lists ? args.list_length : block.num_visible_entries();
+    for (int64_t q = 0; q < part.num_queries(); ++q) {
+      std::fill_n(rows + q * stride, length, -std::numeric_limits<float>::infinity());
+    }
+    const auto write = [&](const KeyTile& tile, int64_t q, int64_t j, int64_t column) {
+      const int64_t i = q * work.max_keys + j;
+      rows[(tile.first_query + q) * stride + column] = top[i] + std::log(sum[i]);
+    };
+    if (block.lists) {
+      plan.listed_tiles(part, [&](const KeyTile& tile, const int64_t* place) {
+        work.steps.mass_tile(b, tile, top.data(), sum.data(), work.max_keys);
+        for (int64_t j = 0; j < tile.num_keys; ++j) write(tile, 0, j, place[j]);
+      });
+      continue;
+    }
+    int64_t begin = 0;
+    plan.visible_tiles(part, [&](const KeyTile& tile) {
+      work.steps.mass_tile(b, tile, top.data(), sum.data(), work.max_keys);
+      for (int64_t q = 0; q < tile.num_queries; ++q) {
+        for (int64_t j = tile.key_begin[q]; j < tile.key_end[q]; ++j) write(tile, q, j, begin + j);
+      }
+      begin += tile.num_keys;
+    });
   }
 }
 

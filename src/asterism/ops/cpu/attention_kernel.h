@@ -82,4 +82,11 @@ struct AttentionGradArgs {
 /// Blocks in order: sums over queries depend on the division into calls, and on nothing else.
 void attention_backward(const AttentionArgs& args, const AttentionGradArgs& grad, std::span<const QueryBlock> blocks);
 
+/// How much of the attention of a block's queries goes to entries, all heads together: the teacher of the indexer.
+/// mass[i * stride + c] = log of the sum over heads of p(query block.first + i, entry), where c counts the visible
+/// entries of the block, or with block.lists the places of args.selected; -inf where the query does not see the entry
+/// or the place is unused. Without lists every visible entry gets its mass, selected or not.
+void attention_log_mass(const AttentionArgs& args, const float* lse, const QueryBlock& block, float* mass,
+                        int64_t stride);
+
 }  // namespace asterism::ops::cpu

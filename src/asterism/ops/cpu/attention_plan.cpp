@@ -162,6 +162,26 @@ void AttentionPlan::union_tiles(const QueryBlock& block, const std::function<voi
   entry_tiles(block, /*selected=*/true, run);
 }
 
+void AttentionPlan::listed_tiles(const QueryBlock& block, const RunListed& run) {
+  std::vector<int64_t> places;
+  for (int64_t q = 0; q < block.num_queries(); ++q) {
+    const int64_t* list = args_.selected + (block.first + q) * args_.list_length;
+    keys_.clear();
+    places.clear();
+    for (int64_t k = 0; k < args_.list_length; ++k) {
+      if (list[k] < 0) continue;
+      keys_.push_back(list[k]);
+      places.push_back(k);
+    }
+    cut_evenly(static_cast<int64_t>(keys_.size()), max_keys_, [&](int64_t begin, int64_t end) {
+      KeyTile tile = open_tile(entry_source(), begin, end);
+      tile.first_query = q;
+      tile.num_queries = 1;
+      run(tile, places.data() + begin);
+    });
+  }
+}
+
 void AttentionPlan::list_tiles(const QueryBlock& block, const std::function<void(const KeyTile&)>& run) {
   for (int64_t q = 0; q < block.num_queries(); ++q) {
     keys_.assign(lists_.begin() + list_begin_[q], lists_.begin() + list_begin_[q + 1]);

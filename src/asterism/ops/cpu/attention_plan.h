@@ -18,6 +18,12 @@ class AttentionPlan {
   /// list per query, whichever multiplies less. The choice depends on the block alone.
   void for_each_tile(const QueryBlock& block, const std::function<void(const KeyTile&)>& run);
 
+  /// Every entry that a query of the block sees, in order, selected or not.
+  void visible_tiles(const QueryBlock& block, const std::function<void(const KeyTile&)>& run);
+  /// What each query selected, in its order: for the tile's query place[j] is where key j stands in its list.
+  using RunListed = std::function<void(const KeyTile& tile, const int64_t* place)>;
+  void listed_tiles(const QueryBlock& block, const RunListed& run);
+
  private:
   struct Source {
     const KeyTable* table;
@@ -25,7 +31,6 @@ class AttentionPlan {
   };
 
   void raw_tiles(const QueryBlock& block, const std::function<void(const KeyTile&)>& run);
-  void visible_tiles(const QueryBlock& block, const std::function<void(const KeyTile&)>& run);
   void union_tiles(const QueryBlock& block, const std::function<void(const KeyTile&)>& run);
   void list_tiles(const QueryBlock& block, const std::function<void(const KeyTile&)>& run);
   void read_lists(const QueryBlock& block);

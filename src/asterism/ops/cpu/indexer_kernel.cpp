@@ -74,7 +74,8 @@ Threshold kth_largest(const uint32_t* numbers, int64_t n, int64_t k, uint32_t* c
     for (; count[digit] < k; --digit) k -= count[digit];
     int64_t kept = 0;
     for (int64_t i = 0; i < n; ++i) {
-      if ((from[i] >> shift & mask) == digit) candidates[kept++] = from[i];
+      candidates[kept] = from[i];  // without a branch, which nobody could predict
+      kept += static_cast<int64_t>((from[i] >> shift & mask) == digit);
     }
     from = candidates;
     n = kept;
@@ -82,7 +83,7 @@ Threshold kth_largest(const uint32_t* numbers, int64_t n, int64_t k, uint32_t* c
   return {.value = from[0], .ties = k};
 }
 
-// Ascending indices of the k largest of n > k scores, or false where one is NaN.
+// Ascending indices of the k largest of n > k scores, or false where one is NaN. `numbers` has room for 2 n.
 bool select_largest(const float* score, int64_t n, int64_t k, uint32_t* numbers, int64_t* out) {
   bool is_number = true;
   for (int64_t i = 0; i < n; ++i) {
@@ -91,9 +92,15 @@ bool select_largest(const float* score, int64_t n, int64_t k, uint32_t* numbers,
   }
   if (!is_number || k == 0) return is_number;
   auto [value, ties] = kth_largest(numbers, n, k, numbers + n);
+  uint32_t* chosen = numbers + n;
+  int64_t count = 0;
   for (int64_t i = 0; i < n; ++i) {
-    if (numbers[i] > value || (numbers[i] == value && ties-- > 0)) *out++ = i;
+    const bool tie = numbers[i] == value;
+    chosen[count] = static_cast<uint32_t>(i);
+    count += static_cast<int64_t>((numbers[i] > value) | (tie & (ties > 0)));
+    ties -= static_cast<int64_t>(tie);
   }
+  std::copy_n(chosen, k, out);
   return true;
 }
 

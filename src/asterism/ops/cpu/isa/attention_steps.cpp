@@ -36,7 +36,8 @@ AttentionSteps attention_steps() {
           .close_forward = close_forward,
           .open_backward = open_backward,
           .backward_tile = backward_tile,
-          .close_backward = close_backward};
+          .close_backward = close_backward,
+          .mass_tile = mass_tile};
 }
 
 }  // namespace asterism::ops::cpu::ASTERISM_ISA

@@ -15,6 +15,7 @@ void close_forward(const AttentionBlock& block);
 void open_backward(const AttentionBlock& block);
 void backward_tile(const AttentionBlock& block, const KeyTile& tile);
 void close_backward(const AttentionBlock& block);
+void mass_tile(const AttentionBlock& block, const KeyTile& tile, float* top, float* sum, int64_t stride);
 
 struct Stretch {
   int64_t begin, end;
@@ -55,13 +56,6 @@ class TileShape {
   const KeyTile& tile_;
   int64_t heads_, columns_;
 };
-
-/// Cuts count rows into the fewest tiles of about equal size: calls body(begin, end).
-template <typename Body>
-inline void for_each_row_tile(int64_t count, const Body& body) {
-  const int64_t tiles = (count + kMaxRows - 1) / kMaxRows;
-  for (int64_t i = 0; i < tiles; ++i) body(i * count / tiles, (i + 1) * count / tiles);
-}
 
 /// score[key, column] = <key, column of x>, for the keys and groups of columns that meet.
 inline void score_keys(const AttentionBlock& b, const KeyTile& t, const void* x_columns, float* score) {

@@ -101,6 +101,13 @@ inline void multiply_tile(const ProductRows& p, const B& b, int64_t column) {
   }
 }
 
+/// Cuts count rows into the fewest tiles of about equal size: calls body(begin, end).
+template <typename Body>
+inline void for_each_row_tile(int64_t count, const Body& body) {
+  const int64_t tiles = (count + kMaxRows - 1) / kMaxRows;
+  for (int64_t i = 0; i < tiles; ++i) body(i * count / tiles, (i + 1) * count / tiles);
+}
+
 template <Into kInto, int V, typename B>
 void multiply_rows(const ProductRows& p, int64_t num_rows, const B& b, int64_t column) {
   switch (num_rows) {

@@ -43,6 +43,15 @@ inline Vec larger(Vec a, Vec b) {
 inline Vec smaller(Vec a, Vec b) {
   return _mm512_min_ps(a, b);
 }
+inline Vec keep_first(Vec x, int64_t count, float other) {
+  return _mm512_mask_mov_ps(fill(other), static_cast<__mmask16>((1U << count) - 1), x);
+}
+inline float largest_lane(Vec x) {
+  return _mm512_reduce_max_ps(x);
+}
+inline float sum_of_lanes(Vec x) {
+  return _mm512_reduce_add_ps(x);
+}
 inline Vec zero_below(Vec x, float limit, Vec value) {
   return _mm512_mask_mov_ps(value, _mm512_cmp_ps_mask(x, fill(limit), _CMP_LT_OQ), _mm512_setzero_ps());
 }
@@ -77,6 +86,20 @@ inline Vec larger(Vec a, Vec b) {
 }
 inline Vec smaller(Vec a, Vec b) {
   return _mm256_min_ps(a, b);
+}
+inline Vec keep_first(Vec x, int64_t count, float other) {
+  const __m256 lane = _mm256_set_ps(7, 6, 5, 4, 3, 2, 1, 0);
+  return _mm256_blendv_ps(fill(other), x, _mm256_cmp_ps(lane, fill(static_cast<float>(count)), _CMP_LT_OQ));
+}
+inline float largest_lane(Vec x) {
+  __m128 half = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+  half = _mm_max_ps(half, _mm_movehl_ps(half, half));
+  return _mm_cvtss_f32(_mm_max_ss(half, _mm_movehdup_ps(half)));
+}
+inline float sum_of_lanes(Vec x) {
+  __m128 half = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+  half = _mm_add_ps(half, _mm_movehl_ps(half, half));
+  return _mm_cvtss_f32(_mm_add_ss(half, _mm_movehdup_ps(half)));
 }
 inline Vec zero_below(Vec x, float limit, Vec value) {
   return _mm256_andnot_ps(_mm256_cmp_ps(x, fill(limit), _CMP_LT_OQ), value);
