@@ -1,7 +1,7 @@
 // Sparse attention, forward and backward apart, at the shapes of bench/configs: the kernels beside the plain form. The
 // label names the case, the counter counts the arithmetic of exact pairs only (4 H P per pair forward, 10 H P
 // backward). Compare in one process, interleaved:
-//   bench_attention --benchmark_enable_random_interleaving=true --benchmark_repetitions=5
+//   [ASTERISM_CPU=avx2] bench_attention --benchmark_enable_random_interleaving=true --benchmark_repetitions=5
 
 #include <benchmark/benchmark.h>
 
@@ -132,6 +132,7 @@ BENCHMARK(attention)
 
 int main(int argc, char** argv) {
   asterism::keep_freed_memory();  // as the program does
+  if (const char* name = std::getenv("ASTERISM_CPU")) cpu::choose_level(cpu::level_of_name(name).value());
   benchmark::Initialize(&argc, argv);
   benchmark::RunSpecifiedBenchmarks();
 }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cmath>
 #include <limits>
 #include <numeric>
 
@@ -85,12 +84,12 @@ Threshold kth_largest(const uint32_t* numbers, int64_t n, int64_t k, uint32_t* c
 
 // Ascending indices of the k largest of n > k scores, or false where one is NaN. `numbers` has room for 2 n.
 bool select_largest(const float* score, int64_t n, int64_t k, uint32_t* numbers, int64_t* out) {
-  bool is_number = true;
+  uint32_t not_numbers = 0;
   for (int64_t i = 0; i < n; ++i) {
-    is_number &= !std::isnan(score[i]);
     numbers[i] = order_of(score[i]);
+    not_numbers |= static_cast<uint32_t>(score[i] != score[i]);
   }
-  if (!is_number || k == 0) return is_number;
+  if (not_numbers != 0 || k == 0) return not_numbers == 0;
   auto [value, ties] = kth_largest(numbers, n, k, numbers + n);
   uint32_t* chosen = numbers + n;
   int64_t count = 0;
