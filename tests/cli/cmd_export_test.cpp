@@ -184,6 +184,22 @@ TEST_F(CmdExport, WrongWishesAreRefusedBeforeWork) {
   expect_refused(command("peft"), "exists already");
 }
 
+TEST_F(CmdExport, AnAttemptBeforeIsReplacedAndNothingElse) {
+  write();
+  fs::create_directory(folder_ / "out.unproven");
+  folder_.write("out.unproven/mine", "text");
+  for (const std::string to : {"peft", "merged"}) {
+    const auto result = run_asterism(command(to, {"--no-proof"}));
+    EXPECT_EQ(result.exit_code, kWrongInput) << result.err;
+    EXPECT_NE(result.err.find("out.unproven"), std::string::npos) << result.err;
+    EXPECT_TRUE(fs::exists(folder_ / "out.unproven" / "mine"));
+  }
+  fs::remove_all(folder_ / "out.unproven");
+  write_pairs(folder_ / "out.unproven", config_, pairs_of_size(config_, every_matrix(config_), 2.0));
+  EXPECT_EQ(run_asterism(command("peft", {"--no-proof"})).exit_code, 0);
+  EXPECT_FALSE(fs::exists(folder_ / "out.unproven"));
+}
+
 TEST_F(CmdExport, AdaptersThatDoNotFitAreRefusedWithTheirNames) {
   write();
   StoredAdapter golden_adapter;  // of a model with other sizes

@@ -135,7 +135,8 @@ int export_adapter(const ExportArgs& args, const model::Config& config) {
   model::Weights pairs;  // without the model's tensors
   const checkpoint::LoadedAdapter loaded = checkpoint::load_adapter(args.adapter, config, pairs);
   const fs::path unproven = unproven_folder(args);
-  checkpoint::write_adapter(unproven, config, pairs, loaded.lora, args.model, /*replace=*/true,
+  const bool replace = fs::exists(unproven / "adapter_config.json");  // of an attempt before; nothing else is ours
+  checkpoint::write_adapter(unproven, config, pairs, loaded.lora, args.model, replace,
                             per_expert ? checkpoint::AdapterLayout::kPerExpert : checkpoint::AdapterLayout::kPeft);
   record["files"] = files_json(unproven);
   std::optional<checkpoint::Proof> proof;
