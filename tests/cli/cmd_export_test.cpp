@@ -12,18 +12,20 @@
 namespace asterism::cli {
 namespace {
 
-using namespace checkpoint::merge_files;
-using checkpoint::Form;
-using checkpoint::adapter_files::Json;
+namespace fs = std::filesystem;
 using checkpoint::adapter_files::StoredAdapter;
-using testing::error_of;
-using testing::golden;
+using checkpoint::merge_files::every_matrix;
+using checkpoint::merge_files::matrices;
+using checkpoint::merge_files::pairs_of_size;
+using checkpoint::merge_files::released_base;
+using checkpoint::merge_files::write_pairs;
+using ExportRecord = nlohmann::json;
 using testing::interrupt_asterism;
 using testing::run_asterism;
 using testing::same_tensors;
 using testing::stored_tensors_of;
 using testing::TemporaryFolder;
-using Words = std::vector<std::string>;
+using ExportWords = std::vector<std::string>;
 
 /// A base "base" and an adapter "adapter" on every matrix of it, and the commands that export it into "out".
 class CmdExport : public ::testing::Test {
@@ -33,19 +35,19 @@ class CmdExport : public ::testing::Test {
     write_pairs(folder_ / "adapter", config_, pairs_of_size(config_, every_matrix(config_), size));
   }
 
-  Words command(const std::string& to, const Words& more = {}, const std::string& out = "out") const {
-    Words words = {"export", "--model", folder_ / "base", "--adapter",  folder_ / "adapter",
-                   "--to",   to,        "--out",          folder_ / out};
+  ExportWords command(const std::string& to, const ExportWords& more = {}, const std::string& out = "out") const {
+    ExportWords words = {"export", "--model", folder_ / "base", "--adapter",  folder_ / "adapter",
+                         "--to",   to,        "--out",          folder_ / out};
     words.insert(words.end(), more.begin(), more.end());
     return words;
   }
 
-  Json record(const std::string& folder = "out") const {
-    return Json::parse(read_text(folder_ / folder / "export.json"));
+  ExportRecord record(const std::string& folder = "out") const {
+    return ExportRecord::parse(read_text(folder_ / folder / "export.json"));
   }
 
   /// The command ends with 2 and an error that says `part`, before anything is written.
-  void expect_refused(const Words& words, const std::string& part) const {
+  void expect_refused(const ExportWords& words, const std::string& part) const {
     const auto result = run_asterism(words);
     EXPECT_EQ(result.exit_code, kWrongInput) << result.err;
     EXPECT_NE(result.err.find(part), std::string::npos) << result.err;
@@ -66,13 +68,13 @@ TEST_F(CmdExport, MergesInTheFormOfTheBaseAndProvesIt) {
   EXPECT_NE(result.out.find("proved: the merged file gives the logits"), std::string::npos) << result.out;
   EXPECT_NE(result.err.find("MB of memory, "), std::string::npos) << result.err;
   EXPECT_EQ(read_text(folder_ / "out" / "tokenizer.json"), "{}");
-  EXPECT_EQ(Json::parse(read_text(folder_ / "out" / "config.json")),
-            Json::parse(read_text(folder_ / "base" / "config.json")));
+  EXPECT_EQ(ExportRecord::parse(read_text(folder_ / "out" / "config.json")),
+            ExportRecord::parse(read_text(folder_ / "base" / "config.json")));
   const auto before = stored_tensors_of(folder_ / "base"), after = stored_tensors_of(folder_ / "out");
   ASSERT_EQ(after.size(), before.size());
   for (const auto& [name, tensor] : before) EXPECT_EQ(after.at(name).scalar_type(), tensor.scalar_type()) << name;
 
-  const Json json = record();
+  const ExportRecord json = record();
   EXPECT_EQ(json["to"], "merged");
   EXPECT_EQ(json["layout"], "native");
   EXPECT_EQ(json["proof"]["holds"], true);
@@ -91,12 +93,12 @@ TEST_F(CmdExport, LayoutAndStorageAreChosen) {
   const auto result = run_asterism(
       command("merged", {"--layout", "hf", "--experts", "bf16", "--dense", "fp32", "--shard-size", "500KB", "--json"}));
   ASSERT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_EQ(Json::parse(result.out), record());
+  EXPECT_EQ(ExportRecord::parse(result.out), record());
   const auto tensors = stored_tensors_of(folder_ / "out");
   EXPECT_EQ(tensors.at("model.layers.1.mlp.experts.down_proj").scalar_type(), at::kBFloat16);
   EXPECT_EQ(tensors.at("model.layers.1.self_attn.o_a_proj.weight").scalar_type(), at::kFloat);
   EXPECT_TRUE(fs::exists(folder_ / "out" / "model.safetensors.index.json"));
-  EXPECT_FALSE(Json::parse(read_text(folder_ / "out" / "config.json")).contains("quantization_config"));
+  EXPECT_FALSE(ExportRecord::parse(read_text(folder_ / "out" / "config.json")).contains("quantization_config"));
 }
 
 TEST_F(CmdExport, BothProfilesOfAnAdapterAreProvedAndReadAgain) {
@@ -104,7 +106,7 @@ TEST_F(CmdExport, BothProfilesOfAnAdapterAreProvedAndReadAgain) {
   for (const std::string profile : {"peft", "per-expert"}) {
     const auto result = run_asterism(command("peft", {"--profile", profile}, profile));
     ASSERT_EQ(result.exit_code, 0) << result.err;
-    const Json json = record(profile);
+    const ExportRecord json = record(profile);
     EXPECT_EQ(json["profile"], profile);
     EXPECT_EQ(json["proof"]["holds"], true);
     EXPECT_EQ(json["proof"]["error"], 0.0);
@@ -113,7 +115,7 @@ TEST_F(CmdExport, BothProfilesOfAnAdapterAreProvedAndReadAgain) {
         std::ranges::find(names, checkpoint::adapter_files::kRoot +
                                      "model.layers.2.mlp.experts.1.up_proj.lora_B.weight") != names.end();
     EXPECT_EQ(single, profile == "per-expert");
-    EXPECT_EQ(Json::parse(read_text(folder_ / profile / "adapter_config.json"))["base_model_name_or_path"],
+    EXPECT_EQ(ExportRecord::parse(read_text(folder_ / profile / "adapter_config.json"))["base_model_name_or_path"],
               (folder_ / "base").string());
   }
   // From either layout back to the other: the same bytes.
@@ -133,8 +135,8 @@ TEST_F(CmdExport, AnAdapterThatVanishesIsNoMerge) {
             std::string::npos)
       << result.err;
   EXPECT_FALSE(fs::exists(folder_ / "out"));
-  const Json json = record("out.unproven");
-  for (const Json& entry : json["adapted"]) {
+  const ExportRecord json = record("out.unproven");
+  for (const ExportRecord& entry : json["adapted"]) {
     EXPECT_EQ(entry["changed"], 0) << entry;
     EXPECT_GT(entry["adapted"], 0) << entry;
   }
@@ -157,7 +159,7 @@ TEST_F(CmdExport, AnAdapterWithoutEffectIsNotExported) {
 TEST_F(CmdExport, TheFilesAreReadBackBeforeTheProof) {
   write();
   ASSERT_EQ(run_asterism(command("merged", {"--no-proof"})).exit_code, 0);
-  EXPECT_EQ(record()["proof"], Json({{"skipped", "--no-proof"}}));
+  EXPECT_EQ(record()["proof"], ExportRecord({{"skipped", "--no-proof"}}));
   // As if the machine had stopped after the merge and a bit had flipped.
   fs::rename(folder_ / "out", folder_ / "out.unproven");
   fs::remove(folder_ / "out.unproven" / "export.json");
@@ -220,7 +222,7 @@ TEST_F(CmdExport, AnAdapterOfAnotherBaseIsRefusedUnlessItIsMeant) {
   auto weights = checkpoint::read_weights(folder_ / "base", config_).weights;
   weights.embed = weights.embed.flip(0).contiguous();
   checkpoint::write_checkpoint(folder_ / "trained_on", config_, weights);
-  Json json = Json::parse(read_text(folder_ / "adapter" / "adapter_config.json"));
+  ExportRecord json = ExportRecord::parse(read_text(folder_ / "adapter" / "adapter_config.json"));
   json["base_model_name_or_path"] = (folder_ / "trained_on").string();
   folder_.write("adapter/adapter_config.json", json.dump());
   expect_refused(command("merged"), "holds other weights (model.embed_tokens.weight differs)");
@@ -250,12 +252,12 @@ TEST_F(CmdExport, AProofThatMemoryCannotHoldIsRefusedUnlessItIsWaived) {
   expect_refused(command("peft"), "--no-proof");
   expect_refused(command("merged"), "MB of memory, and ");
   EXPECT_EQ(run_asterism(command("peft", {"--no-proof"})).exit_code, 0);
-  EXPECT_EQ(record()["proof"], Json({{"skipped", "--no-proof"}}));
+  EXPECT_EQ(record()["proof"], ExportRecord({{"skipped", "--no-proof"}}));
 }
 
 TEST_F(CmdExport, AfterAKillTheSecondRunContinuesToTheSameResult) {
   write(1.0, {});
-  const Words more = {"--shard-size", "50KB", "--workers", "1", "--no-proof"};
+  const ExportWords more = {"--shard-size", "50KB", "--workers", "1", "--no-proof"};
   ASSERT_EQ(run_asterism(command("merged", more, "whole")).exit_code, 0);
   const fs::path begun = folder_ / "out.unproven.incomplete";
   const int rounds = std::getenv("ASTERISM_LONG") != nullptr ? 50 : 3;

@@ -44,7 +44,9 @@ nlohmann::ordered_json base_fingerprint(const fs::path& folder) {
   uint64_t bytes = 0, tensors = 0;
   for (const std::string& name : source.names()) {
     add_name(source, name, hash);
-    add_sample(source.tensor(name), hash);
+    const at::Tensor tensor = source.tensor(name);
+    add_sample(tensor, hash);
+    source.release(name, tensor);  // systems map megabytes around a page that is read
     bytes += source.info(name).bytes;
     ++tensors;
   }
@@ -59,6 +61,7 @@ nlohmann::ordered_json adapter_fingerprint(const fs::path& folder) {
     add_name(source, name, hash);
     const at::Tensor tensor = source.tensor(name);
     hash.update(tensor.const_data_ptr(), tensor.nbytes());
+    source.release(name, tensor);
   }
   return {{"weights", hash.hex()}, {"config", content_hash_of_file(folder / "adapter_config.json")}};
 }

@@ -33,7 +33,7 @@ fs::path unproven_folder(const ExportArgs& args) {
   return (out.has_filename() ? out : out.parent_path()).string() + ".unproven";
 }
 
-void check_options(const ExportArgs& args) {
+void check_export_options(const ExportArgs& args) {
   const std::pair<const char*, const std::string&> of_merged[] = {{"--layout", args.layout},
                                                                   {"--experts", args.experts},
                                                                   {"--dense", args.dense},
@@ -104,7 +104,7 @@ Json describe_proof(const std::optional<checkpoint::Proof>& proof, std::string& 
   return proof_json(*proof);
 }
 
-void print(const ExportArgs& args, const Json& record, const std::string& lines) {
+void print_result(const ExportArgs& args, const Json& record, const std::string& lines) {
   if (args.json) {
     std::cout << record.dump(2) << "\n";
   } else {
@@ -143,7 +143,7 @@ int export_adapter(const ExportArgs& args, const model::Config& config) {
   if (!args.no_proof) proof = checkpoint::prove_adapter(args.model, args.adapter, unproven);
   std::string failures;
   record["proof"] = describe_proof(proof, failures);
-  print(args, record, proof ? proof_lines(*proof) : "");
+  print_result(args, record, proof ? proof_lines(*proof) : "");
   finish(args, record, failures);
   return kDone;
 }
@@ -205,7 +205,7 @@ int export_merged(const ExportArgs& args, const model::Config& config) {
   record["bytes"] = report.bytes;
   record["files"] = files_json(unproven);
   record["proof"] = describe_proof(proof, failures);
-  print(args, record, class_lines(report) + survival_lines(survival) + (proof ? proof_lines(*proof) : ""));
+  print_result(args, record, class_lines(report) + survival_lines(survival) + (proof ? proof_lines(*proof) : ""));
   finish(args, record, failures);
   return kDone;
 }
@@ -213,7 +213,7 @@ int export_merged(const ExportArgs& args, const model::Config& config) {
 }  // namespace
 
 int run_export(const ExportArgs& args) {
-  check_options(args);
+  check_export_options(args);
   const model::Config config = model::read_config(fs::path(args.model) / "config.json");
   return args.to == "peft" ? export_adapter(args, config) : export_merged(args, config);
 }

@@ -12,10 +12,11 @@
 
 namespace asterism::cli {
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 using checkpoint::EditCounts;
 
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 constexpr size_t kNamedTensors = 5;
 constexpr int64_t kFewChanged = 10;  // one in so many
