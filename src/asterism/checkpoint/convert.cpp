@@ -15,9 +15,11 @@
 #include "asterism/core/crc32c.h"
 #include "asterism/core/error.h"
 #include "asterism/core/file.h"
+#include "asterism/core/folder.h"
 #include "asterism/core/log.h"
 #include "asterism/core/positioned_file.h"
 #include "asterism/core/progress.h"
+#include "asterism/core/shortened.h"
 
 namespace asterism::checkpoint {
 namespace fs = std::filesystem;
@@ -117,7 +119,12 @@ class Conversion {
       write_companions(record.folder());
       record.publish();
     }
-    for (const auto& [name, file] : record.files()) add_json(file.loss, losses_);
+    try {
+      for (const auto& [name, file] : record.files()) add_json(file.loss, losses_);
+    } catch (const nlohmann::json::exception& error) {
+      input_error(target.string(), ": the record of the conversion is damaged (", shortened(error.what()),
+                  "); remove the folder and convert again");
+    }
     report.classes = classes();
     return report;
   }
@@ -181,7 +188,7 @@ class Conversion {
       const uint64_t begun = fs::file_size(record.folder() / (file.name + ".part"), none);
       if (!none) needed -= std::min(needed, begun);
     }
-    const uint64_t free = fs::space(record.folder()).available;
+    const uint64_t free = available_bytes(record.folder());
     if (needed <= free) return;
     input_error(record.folder().string(), ": the result needs ", needed / kMegabyte, " MB, the disk has ",
                 free / kMegabyte, " MB free; make space or choose another disk");
