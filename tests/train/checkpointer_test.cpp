@@ -233,6 +233,11 @@ TEST_F(CheckpointerTest, AStateThatNoRunWritesIsRefusedByName) {
   save(3);
   const fs::path folder = states_.path_of(3);
   const Json good = Json::parse(read_text(folder / "state.json"));
+  const auto write = [&](const Json& json) {
+    std::ofstream(folder / "state.json") << json.dump();
+    fs::remove(folder / "manifest.json");
+    checkpoint::write_manifest(folder);
+  };
   for (const char* key : {"step", "data", "metrics", "updates", "recipe", "base"}) {
     for (const Json& wrong : {Json(), Json("3"), Json::array(), Json::object(), Json(-1), Json(uint64_t{1} << 63)}) {
       const bool harmless = wrong.is_object() && (key == std::string("base") || key == std::string("recipe"));
@@ -240,14 +245,12 @@ TEST_F(CheckpointerTest, AStateThatNoRunWritesIsRefusedByName) {
       Json bad = good;
       bad[key] = wrong;
       if (wrong.is_null()) bad.erase(key);
-      std::ofstream(folder / "state.json") << bad.dump();
-      checkpoint::write_manifest(folder);
+      write(bad);
       const std::string error = error_of<InputError>([&] { checkpointer().resume(); });
       EXPECT_NE(error.find(folder.string()), std::string::npos) << key << " " << wrong << ": " << error;
     }
   }
-  std::ofstream(folder / "state.json") << good.dump();
-  checkpoint::write_manifest(folder);
+  write(good);
   EXPECT_EQ(checkpointer().resume(), 3);
 }
 
