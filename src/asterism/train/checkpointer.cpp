@@ -9,6 +9,7 @@
 #include "asterism/core/file.h"
 #include "asterism/core/folder.h"
 #include "asterism/core/log.h"
+#include "asterism/core/shortened.h"
 #include "asterism/train/checkpoint_size.h"
 
 namespace asterism::train {
@@ -97,16 +98,25 @@ int64_t Checkpointer::resume() {
   const std::optional<fs::path> folder = folder_to_resume();
   if (!folder) return 0;
   const checkpoint::TrainState state = read(*folder);
-  const int64_t step = restore_state(state, optimizer_, inputs_.buffers, record_, folder->string());
-  if (step > inputs_.steps) {
-    input_error(folder->string(), ": holds step ", step, ", beyond the ", inputs_.steps, " steps of the recipe");
+  try {
+    return restore(state, *folder);
+  } catch (const nlohmann::json::exception& error) {
+    input_error((*folder / "state.json").string(), ": not what a run writes: ", shortened(error.what()),
+                "; choose an older checkpoint, or begin again with --set checkpoint.resume=never");
   }
-  first_row_ = data::position_from_json(state.info.at("data"), inputs_.train_data.identity(), folder->string());
+}
+
+int64_t Checkpointer::restore(const checkpoint::TrainState& state, const fs::path& folder) {
+  const int64_t step = restore_state(state, optimizer_, inputs_.buffers, record_, folder.string());
+  if (step < 0 || step > inputs_.steps) {
+    input_error(folder.string(), ": holds step ", step, ", beyond the ", inputs_.steps, " steps of the recipe");
+  }
+  first_row_ = data::position_from_json(state.info.at("data"), inputs_.train_data.identity(), folder.string());
   std::error_code absent;
-  if (fs::equivalent(folder->parent_path(), inputs_.folder.checkpoints_folder(), absent)) {
+  if (fs::equivalent(folder.parent_path(), inputs_.folder.checkpoints_folder(), absent)) {
     metrics_bytes_ = state.info.at("metrics").at("bytes").get<uint64_t>();
   }
-  log_info("resuming after step ", step, " of ", inputs_.steps, " from ", folder->string());
+  log_info("resuming after step ", step, " of ", inputs_.steps, " from ", folder.string());
   return step;
 }
 

@@ -50,6 +50,7 @@ class Checkpointer {
  private:
   std::optional<std::filesystem::path> folder_to_resume() const;
   checkpoint::TrainState read(const std::filesystem::path& folder) const;
+  int64_t restore(const checkpoint::TrainState& state, const std::filesystem::path& folder);
   void check_space(int64_t done) const;
 
   const LoopInputs& inputs_;
