@@ -11,7 +11,6 @@
 #include "asterism/core/log.h"
 #include "asterism/core/progress.h"
 #include "asterism/data/chat_markup.h"
-#include "asterism/data/data_files.h"
 #include "asterism/data/fingerprint.h"
 #include "asterism/data/source_summary.h"
 #include "asterism/data/variant_detection.h"
@@ -203,12 +202,17 @@ std::unique_ptr<data::DataSet> load_data(const std::vector<data::DataSource>& so
   preparation.rows = options;
   preparation.fit = fit_options(recipe.data);
   preparation.workers = recipe.data.workers;
-  for (const data::DataSource& source : sources) {
-    log_info(what, ": ", data::describe_source(source.path, data::data_files(source.path)));
+  const std::vector<data::DataFile> files = data::list_files(sources);
+  for (size_t number = 0; number < sources.size(); ++number) {
+    std::vector<fs::path> paths;
+    for (const data::DataFile& file : files) {
+      if (file.source == static_cast<int64_t>(number)) paths.push_back(file.path);
+    }
+    log_info(what, ": ", data::describe_source(sources[number].path, paths));
   }
   Progress progress({.label = text("read ", what), .unit = "rows"});
   data::PreparedData prepared =
-      data::prepare_data(sources, preparation, place, [&](int64_t rows) { progress.update(rows); });
+      data::prepare_files(files, preparation, place, [&](int64_t rows) { progress.update(rows); });
   report_origin(what, prepared);
 
   data::DataSetOptions set;
