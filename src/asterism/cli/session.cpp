@@ -5,6 +5,7 @@
 
 #include "asterism/checkpoint/hf_checkpoint.h"
 #include "asterism/checkpoint/peft.h"
+#include "asterism/cli/numbers.h"
 #include "asterism/cli/recipe_keys.h"
 #include "asterism/core/error.h"
 #include "asterism/core/file.h"
@@ -36,6 +37,20 @@ data::FitOptions fit_options(const train::DataSection& section) {
 data::Thinking thinking(const std::string& name) {
   if (name == "chat") return data::Thinking::Chat;
   return name == "thinking" ? data::Thinking::Thinking : data::Thinking::Auto;
+}
+
+// A level that the variant does not have would make every row bad: that is no fault of the rows.
+data::ReasoningEffort effort(const std::string& level, data::ChatVariant variant) {
+  const auto number = parse_whole<int>(level);
+  data::ChatOptions options{.variant = variant};
+  options.reasoning_effort =
+      number ? data::ReasoningEffort{data::EffortLevel::Number, *number} : data::reasoning_effort(level);
+  try {
+    data::effort_text(options);
+  } catch (const data::ChatError& error) {
+    input_error("data.reasoning_effort: ", error.explanation(), "; the encoding is ", data::variant_name(variant));
+  }
+  return options.reasoning_effort;
 }
 
 void report_origin(const char* what, const data::PreparedData& prepared) {
@@ -173,7 +188,7 @@ data::RowOptions row_options(const train::DataSection& section, std::shared_ptr<
   options.chat.reject_unframeable = section.reject_unframeable;
   options.chat.special_in_content = data::special_in_content(section.special_in_content);
   options.chat.drop_thinking = section.drop_thinking;
-  options.chat.reasoning_effort = data::reasoning_effort(section.reasoning_effort);
+  options.chat.reasoning_effort = effort(section.reasoning_effort, options.chat.variant);
   options.loss.history = data::history(section.history);
   options.thinking = thinking(section.thinking);
   options.bad_rows = section.bad_rows == "skip" ? data::BadRows::Skip : data::BadRows::Error;
