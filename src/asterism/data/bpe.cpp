@@ -77,11 +77,9 @@ void Bpe::read_vocabulary(const JsonPart& vocab, std::vector<BpeTables::Entry> e
 
   texts_.resize(largest + 1);
   bytes_.resize(largest + 1);
-  lengths_.resize(largest + 1);
   for (auto& [token, id] : entries) {
     if (!texts_[id].empty()) vocab.fail("id ", id, " belongs to both \"", texts_[id], "\" and \"", token, "\"");
     bytes_[id] = bytes_of_characters(token).value_or(token);  // reserved tokens may be spelled in other characters
-    lengths_[id] = static_cast<uint8_t>(std::min<size_t>(bytes_[id].size(), kLong));
     texts_[id] = std::move(token);
   }
   build_index(vocab);
@@ -158,35 +156,37 @@ void Bpe::index_whole_pieces() {
   }
 }
 
-void Bpe::remember(const PieceCache::Key& key, std::span<const uint32_t> tokens, Scratch& scratch) const {
-  if (tokens.size() > PieceCache::kMaxTokens) return;
+void Bpe::remember(const PieceCache::Key& key, size_t count, Scratch& scratch) {
+  if (count > PieceCache::kMaxTokens) return;
   PieceCache::Tokens known{};
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    known[i] = {tokens[i], static_cast<uint32_t>(token_length(tokens[i]) & PieceCache::kMaxBytes)};
+  uint32_t begin = 0;
+  for (size_t i = 0; i < count; ++i) {
+    known[i] = {scratch.tokens_[i], static_cast<uint32_t>((scratch.ends_[i] - begin) & PieceCache::kMaxBytes)};
+    begin = scratch.ends_[i];
   }
   scratch.cache_.insert(key, known);
 }
 
-/// Valid until the next call with this scratch.
-std::span<const uint32_t> Bpe::merge(std::string_view bytes, Scratch& scratch) const {
+/// Leaves the tokens of the piece and their ends in `scratch` and returns their number.
+size_t Bpe::merge(std::string_view bytes, Scratch& scratch) const {
   if (scratch.tokens_.size() < bytes.size()) {
-    scratch.tokens_.resize(bytes.size());
-    scratch.ranks_.resize(bytes.size());
+    for (auto* list : {&scratch.tokens_, &scratch.ends_, &scratch.ranks_}) list->resize(bytes.size());
   }
   if (!whole_pieces_.empty()) {
     if (const auto whole = whole_pieces_.find(bytes); whole != whole_pieces_.end()) {
       scratch.tokens_[0] = whole->second;
-      return std::span(scratch.tokens_).first(1);
+      scratch.ends_[0] = static_cast<uint32_t>(bytes.size());
+      return 1;
     }
   }
   const size_t starts = start(bytes, scratch);
-  const size_t left = starts <= kFew ? merge_few(starts, scratch) : merge_many(starts, scratch);
-  return std::span(scratch.tokens_).first(left);
+  return starts <= kFew ? merge_few(starts, scratch) : merge_many(starts, scratch);
 }
 
-/// Fills the tokens to start from and their ranks, and returns their number.
+/// Fills the tokens to start from, with their ends and ranks, and returns their number.
 size_t Bpe::start(std::string_view bytes, Scratch& scratch) const {
   uint32_t* const tokens = scratch.tokens_.data();
+  uint32_t* const ends = scratch.ends_.data();
   uint32_t* const ranks = scratch.ranks_.data();
   size_t count = 0;
   bool after_byte = false;
@@ -196,9 +196,10 @@ size_t Bpe::start(std::string_view bytes, Scratch& scratch) const {
     const uint32_t token = is_ascii ? CharacterTokens::kNone : characters_.find(character.value);
     if (token != CharacterTokens::kNone) {
       if (count > 0) ranks[count - 1] = ranks_.find(tokens[count - 1], token);
-      tokens[count++] = token;
       after_byte = false;
       at += character.length;
+      tokens[count] = token;
+      ends[count++] = static_cast<uint32_t>(at);
       continue;
     }
     for (const size_t end = at + character.length; at < end; ++at) {
@@ -206,8 +207,9 @@ size_t Bpe::start(std::string_view bytes, Scratch& scratch) const {
       if (count > 0) {
         ranks[count - 1] = after_byte ? first_rank(bytes[at - 1], bytes[at]) : ranks_.find(tokens[count - 1], byte);
       }
-      tokens[count++] = byte;
       after_byte = true;
+      tokens[count] = byte;
+      ends[count++] = static_cast<uint32_t>(at + 1);
     }
   }
   ranks[count - 1] = MergeTable::kNoRank;
@@ -246,7 +248,10 @@ size_t Bpe::merge_few(size_t count, Scratch& scratch) const {
     orders[before] = order(ranks_.find(symbols[before], symbols[left]), before);
   }
   size_t left_over = 0;
-  for (size_t i = 0; i < count; i = next[i]) symbols[left_over++] = symbols[i];
+  for (size_t i = 0; i < count; i = next[i]) {
+    symbols[left_over] = symbols[i];
+    scratch.ends_[left_over++] = scratch.ends_[next[i] - 1u];
+  }
   return left_over;
 }
 
@@ -288,7 +293,11 @@ size_t Bpe::merge_many(size_t count, Scratch& scratch) const {
     if (left.previous != kNone) update(left.previous);
   }
   size_t left_over = 0;
-  for (uint32_t i = 0; i != kNone; i = symbols[i].next) scratch.tokens_[left_over++] = symbols[i].id;
+  for (uint32_t i = 0; i != kNone; i = symbols[i].next) {
+    const size_t after = symbols[i].next == kNone ? count : symbols[i].next;
+    scratch.tokens_[left_over] = symbols[i].id;
+    scratch.ends_[left_over++] = scratch.ends_[after - 1];
+  }
   return left_over;
 }
 

@@ -45,7 +45,6 @@ class Bpe {
   const std::string& token_text(int64_t id) const { return texts_[id]; }
   /// The bytes the token stands for.
   const std::string& token_bytes(int64_t id) const { return bytes_[id]; }
-  size_t token_length(int64_t id) const { return lengths_[id] != kLong ? lengths_[id] : bytes_[id].size(); }
   /// Depends on tokens, ids and merges.
   uint64_t content_hash() const { return content_hash_; }
 
@@ -56,7 +55,6 @@ class Bpe {
     uint32_t id = kNoId;
   };
   static constexpr uint32_t kNoId = MergeTable::kNoToken;
-  static constexpr uint8_t kLong = 255;
 
   void read_vocabulary(const JsonPart& vocab, std::vector<BpeTables::Entry> entries);
   void read_merges(const JsonPart& merges, const std::vector<BpeTables::Merge>& entries);
@@ -65,17 +63,16 @@ class Bpe {
   void index_whole_pieces();
   size_t index_slot(uint32_t hash, std::string_view token_text) const;
   uint32_t find_token(std::string_view token_text) const;
-  std::span<const uint32_t> merge(std::string_view bytes, Scratch& scratch) const;
+  size_t merge(std::string_view bytes, Scratch& scratch) const;
   size_t start(std::string_view bytes, Scratch& scratch) const;
   size_t merge_few(size_t count, Scratch& scratch) const;
   size_t merge_many(size_t count, Scratch& scratch) const;
-  void remember(const PieceCache::Key& key, std::span<const uint32_t> tokens, Scratch& scratch) const;
+  static void remember(const PieceCache::Key& key, size_t count, Scratch& scratch);
   uint32_t first_rank(char left, char right) const {
     return first_ranks_[size_t{static_cast<unsigned char>(left)} << 8 | static_cast<unsigned char>(right)];
   }
 
   std::vector<std::string> texts_, bytes_;
-  std::vector<uint8_t> lengths_;  // of bytes_, or kLong: small, because every token is looked up
   std::vector<IndexSlot> index_;  // open addressing, size a power of two, at most half full
   std::array<uint32_t, 256> byte_tokens_{};
   std::vector<uint32_t> first_ranks_;  // of two bytes
@@ -94,9 +91,9 @@ class Bpe::Scratch {
     uint32_t previous, next;  // kNone at the ends
     uint32_t rank;            // of the merge with the next symbol; kNoRank once it is merged into its left neighbour
   };
-  // What merging starts from: tokens of bytes or characters, and the rank of the merge of each with the next. The
-  // tokens that are left in the end take the place of the first of them.
-  std::vector<uint32_t> tokens_, ranks_;
+  // What merging starts from: tokens of bytes or characters, where each ends in the piece, and the rank of its merge
+  // with the next. The tokens that are left in the end take the first places.
+  std::vector<uint32_t> tokens_, ends_, ranks_;
   std::vector<Symbol> symbols_;
   std::vector<uint64_t> queue_;  // a heap of (rank, index of the left symbol), lowest first
   PieceCache cache_;
@@ -116,9 +113,13 @@ void Bpe::encode(std::string_view bytes, Scratch& scratch, Visit&& visit) const 
       return;
     }
   }
-  const std::span<const uint32_t> tokens = merge(bytes, scratch);
-  if (is_short) remember(key, tokens, scratch);
-  for (const uint32_t token : tokens) visit(int64_t{token}, token_length(token));
+  const size_t count = merge(bytes, scratch);
+  if (is_short) remember(key, count, scratch);
+  uint32_t begin = 0;
+  for (size_t i = 0; i < count; ++i) {
+    visit(int64_t{scratch.tokens_[i]}, size_t{scratch.ends_[i] - begin});
+    begin = scratch.ends_[i];
+  }
 }
 
 inline void Bpe::prefetch(std::string_view bytes, const Scratch& scratch) {
