@@ -104,7 +104,7 @@ int run_chat_inspect(const ChatInspectArgs& args);
 
 struct ChatDecodeArgs {
   std::string variant = "auto";
-  std::string tokenizer;  // what `auto` goes by; may be empty
+  std::string tokenizer{};  // what `auto` goes by; may be empty
   bool recover = false;
   std::string file = "-";
 };

@@ -41,10 +41,10 @@ data::Thinking thinking(const std::string& name) {
 
 // A level that the variant does not have would make every row bad: that is no fault of the rows.
 data::ReasoningEffort effort(const std::string& level, data::ChatVariant variant) {
-  const auto number = parse_whole<int>(level);
+  const auto number = parse_whole<int64_t>(level);
   data::ChatOptions options{.variant = variant};
-  options.reasoning_effort =
-      number ? data::ReasoningEffort{data::EffortLevel::Number, *number} : data::reasoning_effort(level);
+  options.reasoning_effort = number ? data::ReasoningEffort{data::EffortLevel::Number, static_cast<int>(*number)}
+                                    : data::reasoning_effort(level);
   try {
     data::effort_text(options);
   } catch (const data::ChatError& error) {
