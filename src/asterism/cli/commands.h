@@ -120,7 +120,8 @@ struct ChatInspectArgs {
 int run_chat_inspect(const ChatInspectArgs& args);
 
 struct ChatDecodeArgs {
-  std::string variant = "v4-0731";
+  std::string variant = "auto";
+  std::string tokenizer{};  // what `auto` goes by; may be empty
   bool recover = false;
   std::string file = "-";
 };

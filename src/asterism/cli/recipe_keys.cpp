@@ -208,6 +208,22 @@ RecipeKey word(std::string path, const std::vector<std::string>& words, Field<st
   return key;
 }
 
+/// One of a few words, or a whole number from 1 to `most`.
+RecipeKey word_or_number(std::string path, const std::vector<std::string>& words, int64_t most,
+                         Field<std::string> field) {
+  RecipeKey key = word(std::move(path), words, field);
+  key.expected += text(", or a whole number from 1 to ", most);
+  key.set = [is_word = key.set, most, field](const RecipeValue& value, Recipe& recipe) {
+    const std::string* item = scalar_of(value);
+    const auto number = item ? parse_whole<int64_t>(*item) : std::nullopt;
+    if (!number) return is_word(value, recipe);
+    if (*number < 1 || *number > most) return false;
+    field(recipe) = std::to_string(*number);
+    return true;
+  };
+  return key;
+}
+
 /// A word for each value of an enumeration.
 template <typename Enum>
 RecipeKey choice(std::string path, std::vector<std::pair<std::string, Enum>> choices, Field<Enum> field) {
@@ -313,8 +329,8 @@ std::vector<RecipeKey> data_keys() {
           [](Recipe & r) -> auto& { return r.data.variant; }),
       word(
           "data.thinking", {"auto", "chat", "thinking"}, [](Recipe & r) -> auto& { return r.data.thinking; }),
-      word(
-          "data.reasoning_effort", {"none", "low", "high", "max"},
+      word_or_number(
+          "data.reasoning_effort", {"none", "low", "high", "max"}, 100,
           [](Recipe & r) -> auto& { return r.data.reasoning_effort; }),
       truth(
           "data.drop_thinking", [](Recipe & r) -> auto& { return r.data.drop_thinking; }),

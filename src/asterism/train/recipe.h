@@ -31,7 +31,7 @@ struct DataSection {
   std::vector<std::string> eval;
   std::string variant = "auto";           // auto | v4-preview | v4-0731 | v4-flash-vision | v4.1
   std::string thinking = "auto";          // auto | chat | thinking
-  std::string reasoning_effort = "none";  // none | low | high | max
+  std::string reasoning_effort = "none";  // none | low | high | max, or 1 to 100 (v4.1)
   bool drop_thinking = true;
   std::string history = "auto";              // auto | all | last_turn | split
   std::string special_in_content = "allow";  // allow | reject | as_text
