@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -21,8 +22,8 @@ struct Traffic {
 
 /// Where a run is, told in the errors of all its groups.
 struct RunPosition {
-  int64_t step = 0;   // 1-based; 0 = before the first one
-  std::string phase;  // "loading", "evaluation"; empty inside a step
+  int64_t step = 0;        // 1-based; 0 = before the first one
+  std::string phase = {};  // "loading", "evaluation"; empty inside a step
 };
 
 /// A collective that has been started; see Work for what its tensors may be used for. Must be waited for.
@@ -93,7 +94,7 @@ class Comm {
 
   /// By "<collective> <what>", since the start or the last reset.
   const std::map<std::string, Traffic, std::less<>>& traffic() const { return traffic_; }
-  void reset_traffic() { traffic_.clear(); }
+  void reset_traffic();
 
  private:
   std::string describe(std::string_view collective, std::string_view what) const;
