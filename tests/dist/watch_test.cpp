@@ -92,7 +92,7 @@ TEST_F(WatchTest, FindsRanksThatWaitForEachOther) {
 TEST_F(WatchTest, GivesTimeToARankThatShowsProgress) {
   start(1200ms);
   watches_[0]->enter("all_gather 'b'");
-  for (int i = 0; i < 40; ++i) {
+  for (int i = 0; i < 35; ++i) {
     std::this_thread::sleep_for(50ms);
     watches_[1]->show_progress();
     EXPECT_NO_THROW(watches_[0]->check());

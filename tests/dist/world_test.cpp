@@ -45,20 +45,29 @@ TEST(World, MeetsWithoutALauncherOfOurs) {
   EXPECT_EQ(second.result().out.substr(0, 25), "rank 1 of 2, local 1 of 2");
 }
 
-TEST(World, NamesTheRankThatWasKilledWithoutALauncherOfOurs) {
-  for (const int killed : {1, 0}) {  // rank 0 holds the store
-    RankRun run({"TEST_EXIT_GRACE=1000"});
-    const TemporaryFolder folder;
+/// Three ranks without a launcher of ours, in an endless loop of collectives.
+struct Loop {
+  Loop() {
     const uint16_t port = free_port();
-    std::vector<Program*> ranks;
     for (int rank = 0; rank < 3; ++rank) ranks.push_back(&run.start(rank, 3, port, {"loop", folder.path()}));
-    for (int rank = 0; rank < 3; ++rank) announced(folder, "ready-" + std::to_string(rank));
-    const pid_t process = ranks[killed]->id();
-    ranks[killed]->send(SIGKILL);
+    for (int rank = 0; rank < 3; ++rank) announced(folder, text("ready-", rank));
+  }
+
+  RankRun run{{"TEST_EXIT_GRACE=1000"}};
+  TemporaryFolder folder;
+  std::vector<Program*> ranks;
+};
+
+TEST(World, NamesTheRankThatWasKilledWithoutALauncherOfOurs) {
+  Loop loops[2];
+  const int killed[2] = {1, 0};  // rank 0 holds the store
+  for (int i = 0; i < 2; ++i) loops[i].ranks[killed[i]]->send(SIGKILL);
+  for (int i = 0; i < 2; ++i) {
+    const pid_t process = loops[i].ranks[killed[i]]->id();
     for (int rank = 0; rank < 3; ++rank) {
-      if (rank != killed) {
-        expect_said(ranks[rank]->result(), 1, {text("rank ", killed, " ("), text("process ", process), "is gone"});
-      }
+      if (rank == killed[i]) continue;
+      expect_said(loops[i].ranks[rank]->result(), 1,
+                  {text("rank ", killed[i], " ("), text("process ", process), "is gone"});
     }
   }
 }

@@ -18,6 +18,8 @@ using Facts = std::vector<std::pair<std::string, std::string>>;
 // The process that holds the store stays so long after a failure, for the others to read the reason.
 constexpr std::chrono::milliseconds kLinger{2000}, kLingerPause{20};
 
+constexpr std::chrono::hours kUnlimited{24 * 365};
+
 std::string differences(const Facts& reference, const Facts& facts) {
   std::string result;
   for (const auto& [label, value] : facts) {
@@ -127,7 +129,9 @@ void World::show_progress() {
 
 void World::leave() {
   if (left_ || size() == 1) return;
-  roster_->meet("end", rank(), options_.watch.timeout);
+  // Without an end: who keeps the others waiting here is found by the watch, as in a collective.
+  watch_->enter("the end of the run");
+  roster_->meet("end", rank(), kUnlimited);
   // The one that holds the store goes last.
   left_ = true;
   watch_->stop();
