@@ -53,7 +53,7 @@ struct Loop {
     for (int rank = 0; rank < 3; ++rank) announced(folder, text("ready-", rank));
   }
 
-  RankRun run{{"TEST_EXIT_GRACE=1000"}};
+  RankRun run{{"TEST_EXIT_GRACE=1000", "TEST_TIMEOUT=2000"}};
   TemporaryFolder folder;
   std::vector<Program*> ranks;
 };
@@ -70,6 +70,12 @@ TEST(World, NamesTheRankThatWasKilledWithoutALauncherOfOurs) {
                   {text("rank ", killed[i], " ("), text("process ", process), "is gone"});
     }
   }
+}
+
+TEST(World, EndsWhenTheRankThatHoldsTheStoreIsStopped) {
+  Loop loop;
+  loop.ranks[0]->send(SIGSTOP);
+  for (const int rank : {1, 2}) expect_said(loop.ranks[rank]->result(), 1, {"rank 0 (", "does not answer for 2 s"});
 }
 
 TEST(World, NamesTheRanksThatAreMissing) {

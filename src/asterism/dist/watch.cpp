@@ -36,8 +36,9 @@ Watch::Watch(std::shared_ptr<Store> store, std::vector<Member> members, int rank
       rank_(rank),
       options_(options),
       tick_(std::min(options.tick, std::max(options.timeout / 16, std::chrono::milliseconds(10)))) {
-  activity_.since = Clock::now();
-  thread_ = std::thread([this] { run(); });
+  activity_.since = talked_ = Clock::now();
+  talker_ = std::thread([this] { talk(); });
+  guard_ = std::thread([this] { guard(); });
 }
 
 Watch::~Watch() {
@@ -50,7 +51,8 @@ void Watch::stop() {
     stopping_ = true;
   }
   changed_.notify_all();
-  if (thread_.joinable()) thread_.join();
+  if (talker_.joinable()) talker_.join();
+  if (guard_.joinable()) guard_.join();
 }
 
 void Watch::enter(const std::string& what, bool meeting) {
@@ -125,14 +127,32 @@ std::shared_ptr<void> Watch::on_failure(std::function<void()> interrupt) {
   });
 }
 
-void Watch::run() {
+void Watch::talk() {
   processor_seconds_ = processor_seconds();
   std::unique_lock lock(mutex_);
   while (!stopping_) {
     lock.unlock();
     tick();
     lock.lock();
+    talked_ = Clock::now();
     changed_.wait_for(lock, tick_, [&] { return stopping_ || (report_ && !failure_); });
+  }
+  silent_ = true;
+  changed_.notify_all();
+}
+
+void Watch::guard() {
+  std::unique_lock lock(mutex_);
+  while (!silent_) {
+    const Clock::time_point now = Clock::now();
+    if (failure_ && now - failed_at_ >= options_.exit_grace) end_process();
+    if (!failure_ && now - talked_ >= options_.timeout) {
+      lock.unlock();
+      set_failure({0, text(options_.store_holder, " does not answer for ", in_seconds(options_.timeout),
+                           "; the process is stopped, or its machine or the network is gone")});
+      lock.lock();
+    }
+    changed_.wait_for(lock, tick_, [&] { return silent_; });
   }
 }
 
@@ -142,10 +162,7 @@ void Watch::tick() {
   {
     const std::lock_guard lock(mutex_);
     activity = activity_;
-    if (failure_) {
-      if (!stopping_ && Clock::now() - failed_at_ >= options_.exit_grace) end_process();
-      return;
-    }
+    if (failure_) return;
     report = report_;
   }
   try {

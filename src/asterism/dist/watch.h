@@ -22,9 +22,9 @@ struct WatchOptions {
   std::string store_holder = "rank 0";
 };
 
-/// A thread beside the work of a rank that keeps a run of many processes from hanging: it gives signs of life through
-/// the store, says what the rank is doing, learns of the failure of others, wakes the rank where it waits, finds out
-/// who does not answer, and ends the process when the rank does not end by itself. Thread-safe.
+/// Threads beside the work of a rank that keep a run of many processes from hanging: they give signs of life through
+/// the store, say what the rank is doing, learn of the failure of others, wake the rank where it waits, find out who
+/// does not answer (the store included), and end the process when the rank does not end by itself. Thread-safe.
 class Watch {
  public:
   /// `store`: a connection of its own. `members`: of all ranks, in their order.
@@ -76,8 +76,9 @@ class Watch {
     Clock::time_point alive, active;
   };
 
-  void run();
+  void talk();
   void tick();
+  void guard();
   void publish(const Activity& activity);
   void look(Clock::time_point now);
   void judge(const Activity& activity, Clock::time_point now);
@@ -102,15 +103,17 @@ class Watch {
   Clock::time_point failed_at_;
   std::map<int64_t, std::function<void()>> interrupts_;
   int64_t next_interrupt_ = 0;
-  bool stopping_ = false;
+  Clock::time_point talked_;  // when the store answered last
+  bool stopping_ = false, silent_ = false;
 
-  // Of the thread alone.
+  // Of the talking thread alone.
   int64_t beat_ = 0;
   std::vector<Sight> sights_;  // empty while nobody is suspected
   double processor_seconds_ = 0.0;
   int64_t busy_ticks_ = 0;
 
-  std::thread thread_;
+  std::thread talker_;
+  std::thread guard_;  // stays able to act when a call to the store does not return
 };
 
 }  // namespace asterism::dist

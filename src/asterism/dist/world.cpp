@@ -58,8 +58,8 @@ World::World(Place place, WorldOptions options) : place_(std::move(place)), opti
 }
 
 World::~World() {
+  if (!left_) linger();  // guarded by the watch: the store may not answer
   if (watch_) watch_->stop();
-  if (!left_) linger();
 }
 
 void World::meet_others() {
