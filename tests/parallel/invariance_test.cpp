@@ -34,23 +34,31 @@ void expect_close(const SharedResult& actual, const SharedResult& expected, doub
       ADD_FAILURE() << name << " has no gradient";
       continue;
     }
-    const double scale = gradient.abs().max().item<double>();
-    const double error = (found->second - gradient).abs().max().item<double>();
-    EXPECT_LE(error, tolerance * scale + 1e-30) << name;
+    const double scale = gradient.norm().item<double>();
+    const double error = (found->second - gradient).norm().item<double>();
+    // Sums of all tokens that nearly cancel: the parameters of hyper-connections (golden/hf README, tolerances).
+    const bool cancels = name.ends_with("scale") || name.ends_with("base");
+    EXPECT_LE(error, (cancels ? 10.0 : 1.0) * tolerance * scale + 1e-30) << name;
   }
   EXPECT_EQ(actual.gradients.size(), expected.gradients.size());
 }
 
-void check_all(const SharedCase& what, double tolerance) {
+// One of each kind, for what concerns a kind only.
+const std::vector<Layout>& some_layouts() {
+  static const std::vector<Layout> some = {{2, {2, 2, 1}}, {3, {1, 3, 1}}, {4, {2, 2, 2}}, {8, {8, 8, 1}}};
+  return some;
+}
+
+void check_all(const SharedCase& what, double tolerance, const std::vector<Layout>& chosen = some_layouts()) {
   const SharedResult expected = testing::run_alone(what);
-  for (const Layout& layout : layouts()) {
+  for (const Layout& layout : chosen) {
     SCOPED_TRACE(::testing::Message() << layout);
     expect_close(testing::run_shared(what, layout.ranks, layout.request), expected, tolerance);
   }
 }
 
 TEST(Invariance, FullFineTuning) {
-  check_all({}, 1e-10);
+  check_all({}, 1e-10, layouts());
 }
 
 TEST(Invariance, FullFineTuningKeepingActivations) {
@@ -62,7 +70,7 @@ TEST(Invariance, FullFineTuningInSinglePrecision) {
 }
 
 TEST(Invariance, Lora) {
-  check_all({.lora = true}, 1e-10);
+  check_all({.lora = true}, 1e-10, layouts());
 }
 
 TEST(Invariance, LoraOnPackedWeights) {
@@ -87,11 +95,11 @@ TEST(Invariance, AllTokensToTheSameExperts) {
 }
 
 // In strict mode one rank is a layout like any other, and all give the same bits.
-void check_bits(SharedCase what) {
+void check_bits(SharedCase what, const std::vector<Layout>& chosen = some_layouts()) {
   what.strict = true;
   what.type = at::kFloat;
   const SharedResult expected = testing::run_shared(what, 1, {});
-  for (const Layout& layout : layouts()) {
+  for (const Layout& layout : chosen) {
     SCOPED_TRACE(::testing::Message() << layout);
     const SharedResult actual = testing::run_shared(what, layout.ranks, layout.request);
     EXPECT_EQ(actual.loss, expected.loss);
@@ -102,7 +110,7 @@ void check_bits(SharedCase what) {
 }
 
 TEST(Invariance, StrictModeGivesTheSameBits) {
-  check_bits({});
+  check_bits({}, layouts());
   check_bits({.lora = true});
   check_bits({.lora = true, .packed = true});
 }

@@ -28,7 +28,7 @@ void pack_some(model::Model& model) {
     const bool experts = spec.name.find("mlp.experts.") != std::string::npos;
     if (!experts && spec.name.find("q_b_proj") == std::string::npos) return;
     const int64_t parts = spec.name.ends_with("gate_up_proj") ? 2 : 1;
-    p.weight = ops::pack(p.weight.plain, experts ? ops::PackedFormat::kFp4 : ops::PackedFormat::kFp8, at::kByte, parts);
+    p.weight = ops::pack(p.weight.plain, ops::PackedFormat::kFp8, experts ? at::kByte : at::kFloat, parts);
   });
 }
 
