@@ -53,16 +53,18 @@ ExpertWeights with_expert_slots(const ExpertWeights& outline, const std::vector<
   return experts;
 }
 
+at::Tensor experts_of_whole(const at::Tensor& whole, bool interleaved, int num_experts, const ExpertRange& range) {
+  const at::Tensor part = part_of(whole, interleaved, num_experts, range).contiguous();
+  return interleaved ? part.view({whole.size(0), part.size(1) * range.count}) : part;
+}
+
 ExpertWeights take_experts(const ExpertWeights& all, int num_experts, const ExpertRange& range) {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> slots = expert_slots(all);
   for (size_t i = 0; i < slots.size(); ++i) {
     if (!slots[i].defined()) continue;
-    const bool trained = slots[i].requires_grad();
-    at::Tensor part =
-        part_of(slots[i].detach(), is_interleaved(i), num_experts, range).clone(at::MemoryFormat::Contiguous);
-    if (is_interleaved(i)) part = part.view({part.size(0), -1});
-    slots[i] = part.requires_grad_(trained);
+    const at::Tensor part = experts_of_whole(slots[i].detach(), is_interleaved(i), num_experts, range);
+    slots[i] = part.clone(at::MemoryFormat::Contiguous).requires_grad_(slots[i].requires_grad());
   }
   return with_expert_slots(all, slots);
 }

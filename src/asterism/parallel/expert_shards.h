@@ -14,6 +14,9 @@ struct ExpertWeights {
 /// own. Tensors that require a gradient still do.
 ExpertWeights take_experts(const ExpertWeights& all, int num_experts, const ExpertRange& range);
 
+/// The part of a range of experts in a tensor of all experts, as a tensor of its own shape; a copy where it must be.
+at::Tensor experts_of_whole(const at::Tensor& whole, bool interleaved, int num_experts, const ExpertRange& range);
+
 /// Where a tensor of a range of experts lies in the tensor of all: copies it there. `name` tells LoRA's B, whose
 /// columns are interleaved, from all others, whose rows are not.
 void put_experts(const at::Tensor& part, const at::Tensor& whole, bool interleaved, int num_experts,

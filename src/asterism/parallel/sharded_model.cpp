@@ -79,6 +79,7 @@ void ShardedModel::add_unit(const UnitId& id, const std::string& name, const std
     tensors.push_back(*slot);
     unit.names.push_back(name_of(names, *slot));
     unit.shapes.push_back(slot->defined() ? slot->sizes().vec() : std::vector<int64_t>());
+    if (slot->defined()) whole_bytes_ += static_cast<int64_t>(slot->nbytes());
   }
   unit.tensors = ShardedTensors(name, tensors, comms_.shard->rank(), comms_.shard->size());
   for (at::Tensor* slot : slots) slot->reset();
@@ -94,12 +95,14 @@ void ShardedModel::add_experts(int64_t layer, model::MoeWeights& moe, int num_ex
   for (const at::Tensor& slot : expert_slots(all)) {
     unit.names.push_back(name_of(names, slot));
     unit.shapes.push_back(slot.defined() ? slot.sizes().vec() : std::vector<int64_t>());
+    if (slot.defined()) whole_bytes_ += static_cast<int64_t>(slot.nbytes());
   }
   unit.exchange =
       std::make_unique<ExpertExchange>(text("layer ", layer, " experts"), all, num_experts,
                                        ExpertExchange::Groups{comms_.expert, comms_.expert_shard}, options_.strict);
-  moe.gate_up = {};
-  moe.down = {};
+  const ExpertWeights outline = with_expert_slots(all, std::vector<at::Tensor>(unit.names.size()));
+  moe.gate_up = outline.gate_up;
+  moe.down = outline.down;
   experts_[layer] = units_.size();
   units_.push_back(std::move(unit));
 }
@@ -166,6 +169,21 @@ std::vector<TrainedPiece> ShardedModel::pieces() const {
   return pieces;
 }
 
+std::vector<std::pair<std::string, std::vector<int64_t>>> ShardedModel::trained_shapes() const {
+  std::vector<std::pair<std::string, std::vector<int64_t>>> shapes;
+  for (const Unit& unit : units_) {
+    for (const size_t slot : unit.parts().trained()) shapes.emplace_back(unit.names[slot], unit.shapes[slot]);
+  }
+  return shapes;
+}
+
+at::ScalarType ShardedModel::trained_type() const {
+  for (const Unit& unit : units_) {
+    if (!unit.parts().trained().empty()) return unit.parts().values().scalar_type();
+  }
+  return at::kFloat;
+}
+
 // Every rank's experts, put together from their shards and then from the ranks of an expert group.
 std::vector<at::Tensor> ShardedModel::whole_experts(Unit& unit, const at::Tensor& shard) {
   const ExpertExchange& exchange = *unit.exchange;
@@ -203,6 +221,26 @@ void ShardedModel::for_each_whole(const PieceValue& values, const WholeVisitor& 
         unit.exchange ? whole_experts(unit, shard) : parts.gather_trained(*comms_.shard, shard);
     for (size_t i = 0; i < wholes.size(); ++i) visit(unit.names[parts.trained()[i]], wholes[i]);
   }
+}
+
+ShardedModel::PieceOwner ShardedModel::owner_of(size_t piece) const {
+  for (size_t u = 0; u < units_.size(); ++u) {
+    const size_t count = units_[u].parts().pieces().size();
+    if (piece < count) return {u, piece};
+    piece -= count;
+  }
+  TORCH_CHECK(false, "[sharded_model] there is no piece ", piece, " beyond the last");
+}
+
+at::Tensor ShardedModel::part_of_whole(size_t piece, const at::Tensor& whole) const {
+  const PieceOwner owner = owner_of(piece);
+  const Unit& unit = units_[owner.unit];
+  const ShardedTensors::Piece& part = unit.parts().pieces()[owner.piece];
+  at::Tensor mine = whole;
+  if (unit.exchange) {
+    mine = experts_of_whole(whole, is_interleaved(part.slot), unit.exchange->num_experts(), unit.exchange->range());
+  }
+  return mine.contiguous().view({-1}).narrow(0, part.begin, part.value.numel());
 }
 
 int64_t ShardedModel::resident_bytes() const {

@@ -63,14 +63,24 @@ class ShardedModel : public model::Placement, public std::enable_shared_from_thi
   /// This rank's pieces, in the order of the network; gradients are those of finish_gradients.
   std::vector<TrainedPiece> pieces() const;
 
+  /// Every trained tensor with its whole shape, on whatever ranks it lies, in the order of the network.
+  std::vector<std::pair<std::string, std::vector<int64_t>>> trained_shapes() const;
+  /// The type of all masters: fp32, or fp64 in tests.
+  at::ScalarType trained_type() const;
+
   /// Calls `visit` on every rank with each trained tensor, whole, in the order of the network: one at a time, so that
   /// memory stays bounded. `values` maps a piece to what is wanted of it (its value, a moment), a tensor like it.
   using PieceValue = std::function<at::Tensor(size_t piece)>;
   using WholeVisitor = std::function<void(const std::string& name, const at::Tensor& whole)>;
   void for_each_whole(const PieceValue& values, const WholeVisitor& visit);
+  /// The part of the whole tensor that piece number `piece` is, [n]: the inverse, for restoring. Local.
+  at::Tensor part_of_whole(size_t piece, const at::Tensor& whole) const;
 
   const MeshComms& comms() const { return comms_; }
+  bool is_strict() const { return options_.strict; }
+  /// Memory of this rank's parts, and of the whole model.
   int64_t resident_bytes() const;
+  int64_t whole_bytes() const { return whole_bytes_; }
 
  private:
   class Source;
@@ -82,6 +92,11 @@ class ShardedModel : public model::Placement, public std::enable_shared_from_thi
     ShardedTensors& parts() { return exchange ? exchange->tensors() : tensors; }
     const ShardedTensors& parts() const { return exchange ? exchange->tensors() : tensors; }
   };
+
+  struct PieceOwner {
+    size_t unit = 0, piece = 0;
+  };
+  PieceOwner owner_of(size_t piece) const;
 
   ShardedModel(const MeshComms& comms, const Options& options) : comms_(comms), options_(options) {}
 
@@ -101,6 +116,7 @@ class ShardedModel : public model::Placement, public std::enable_shared_from_thi
   std::vector<size_t> dense_order_;        // dense units in the order in which they are gathered
   size_t last_gathered_ = 0;               // position in dense_order_
   at::Tensor anchor_;
+  int64_t whole_bytes_ = 0;
 };
 
 }  // namespace asterism::parallel

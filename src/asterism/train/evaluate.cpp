@@ -25,7 +25,7 @@ void evaluate_rows(const model::Model& model, const std::vector<data::PackedRow>
   model::ForwardOptions options;
   options.compute = compute;
   for (size_t r = 0; r < rows.size(); ++r) {
-    const model::TokenBatch batch = to_token_batch(rows, r, r + 1, sequence_length);
+    const model::TokenBatch batch = to_token_batch(rows, r, r + 1, sequence_length, static_cast<int64_t>(r));
     const auto context = model::make_stream_context(model.config, batch, options, model.placement);
     model::LossSums unused;
     const at::Tensor x_TND = model::forward_trunk(model, context, model::Recompute::kBlocks, unused);
@@ -37,7 +37,7 @@ void evaluate_rows(const model::Model& model, const std::vector<data::PackedRow>
     evaluation.loss_sum += scores.loss_sum;
     evaluation.correct += scores.correct;
     evaluation.tokens += batch.trained_tokens();
-    ++evaluation.rows;
+    evaluation.rows += !rows[r].ids.empty();
   }
 }
 
