@@ -28,21 +28,12 @@ uint64_t model_bytes(const model::Model& model, const parallel::ShardedModel* sh
 
 /// The weights with what a snapshot holds in place of what training goes on to change.
 model::Weights with_tensors_of(const checkpoint::TrainState& snapshot, const model::Model& model) {
-  std::map<std::string, at::Tensor> tensors;
-  for (const auto& named : snapshot.tensors) tensors[named.name] = named.tensor;
-  model::Weights weights = model.weights;
-  model::for_each_projection(model.config, weights, [&](const model::TensorSpec& spec, model::Projection& projection) {
-    if (!projection.lora) return;
-    const std::string path = "param." + model::projection_path(spec.name);
-    projection.lora->a_RK = tensors.at(path + ".lora_A.weight");
-    projection.lora->b_NR = tensors.at(path + ".lora_B.weight");
-  });
-  // Those of lora.modules_to_save.
-  model::for_each_tensor(model.config, weights, [&](const model::TensorSpec& spec, at::Tensor& slot) {
-    const auto found = tensors.find("param." + spec.name);
-    if (found != tensors.end()) slot = found->second;
-  });
-  return weights;
+  constexpr std::string_view kParam = "param.";
+  std::map<std::string, at::Tensor> values;
+  for (const auto& named : snapshot.tensors) {
+    if (named.name.starts_with(kParam)) values[named.name.substr(kParam.size())] = named.tensor;
+  }
+  return with_values(model, values);
 }
 
 double gigabytes(uint64_t bytes) {

@@ -27,6 +27,17 @@ SharedParameters share_parameters(model::Model& model, std::vector<Parameter> wh
   return shared;
 }
 
+std::map<std::string, at::Tensor> whole_values(parallel::ShardedModel& shared) {
+  std::map<std::string, at::Tensor> values;
+  const bool is_first = shared.comms().world->rank() == 0;
+  const std::vector<parallel::TrainedPiece> pieces = shared.pieces();
+  shared.for_each_whole([&](size_t i) { return pieces[i].value; },
+                        [&](const std::string& name, const at::Tensor& whole) {
+                          if (is_first) values[name] = whole.clone();
+                        });
+  return values;
+}
+
 void take_gradients(const std::vector<Parameter>& parameters, const parallel::ShardedModel& shared) {
   const std::vector<parallel::TrainedPiece> pieces = shared.pieces();
   for (size_t i = 0; i < parameters.size(); ++i) {

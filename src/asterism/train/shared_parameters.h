@@ -1,6 +1,8 @@
 #pragma once
 
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "asterism/parallel/sharded_model.h"
@@ -19,6 +21,9 @@ struct SharedParameters {
 /// up. InputError for what cannot be shared.
 SharedParameters share_parameters(model::Model& model, std::vector<Parameter> whole, const parallel::MeshComms& comms,
                                   bool strict);
+
+/// The trained tensors, whole, on the first rank; nothing on the others. All ranks call it.
+std::map<std::string, at::Tensor> whole_values(parallel::ShardedModel& shared);
 
 /// Lets the optimizer see the gradients of the step that has been run.
 void take_gradients(const std::vector<Parameter>& parameters, const parallel::ShardedModel& shared);
