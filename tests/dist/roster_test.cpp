@@ -42,6 +42,18 @@ TEST(Roster, NamesWhoIsMissingAndWhoIsHere) {
       << error;
 }
 
+TEST(Roster, MeetsSomeOfTheRanks) {
+  const auto store = Store::serve(0, /*local=*/true, "run");
+  Roster roster(store, 3);
+  auto other = std::async(std::launch::async, [&] {
+    Roster(store->another_connection(), 3).meet("half", 2, {0, 2}, 10s);
+  });
+  roster.meet("half", 0, {0, 2}, 10s);
+  other.get();
+  const std::string error = error_of<RunError>([&] { roster.meet("all", 0, {0, 1}, 20ms); });
+  EXPECT_NE(error.find("1 of 2 ranks are here at all after 0.02 s; missing: rank 1;"), std::string::npos) << error;
+}
+
 TEST(Roster, RefusesTwoOfOneNumberAndAnotherSize) {
   const auto store = Store::serve(0, /*local=*/true, "run");
   Roster(store, 1).join(member(0), 1s);
@@ -60,7 +72,7 @@ TEST(Roster, KeepsTheFirstFailureAndEndsTheWaitsOfOthers) {
   EXPECT_FALSE(roster.failure().has_value());
   EXPECT_EQ(roster.report({2, "the disk \xff is full"}).rank, 2);
   EXPECT_EQ(roster.report({1, "a consequence"}).rank, 2);
-  EXPECT_NE(error_of<PeerError>([&] { roster.meet("end", 0, 10s); }).find("is full"), std::string::npos);
+  EXPECT_NE(error_of<PeerError>([&] { roster.meet("end", 0, {0, 1, 2}, 10s); }).find("is full"), std::string::npos);
 }
 
 }  // namespace

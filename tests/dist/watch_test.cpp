@@ -82,6 +82,13 @@ TEST_F(WatchTest, FindsTheRankWithoutASignOfLife) {
   EXPECT_NE(failure_of_rank_0().find("rank 1 (node, process 101): no sign of life for 0.8 s"), std::string::npos);
 }
 
+TEST_F(WatchTest, FindsWhoIsGoneFromAMeeting) {
+  start(1min);
+  watches_[1]->stop();
+  watches_[0]->enter("the start", /*meeting=*/true);
+  EXPECT_EQ(failure_of_rank_0(), "rank 1 (node, process 101) is gone: it gives no sign of life");
+}
+
 TEST_F(WatchTest, FindsRanksThatWaitForEachOther) {
   start(800ms);
   watches_[1]->enter("all_gather 'a'");

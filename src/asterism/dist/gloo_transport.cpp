@@ -185,9 +185,9 @@ class GlooTransport : public Transport {
     auto options = Group::Options::create(run_->world->options().watch.timeout);
     options->devices.push_back(run_->device);
     options->threads = 1;  // of the collectives that gloo itself has: never used
-    const std::string what = text("the connecting of group ", path_);
-    watch_->check();
-    watch_->enter(what);
+    // Gloo cannot be woken while it connects: only when all are there and about to do the same.
+    run_->world->meet(text("the connecting of group ", path_), members_);
+    watch_->enter(text("the connecting of group ", path_), /*meeting=*/true);
     try {
       group_ = c10::make_intrusive<Group>(
           c10::make_intrusive<c10d::PrefixStore>(path_, run_->world->store().handle().keys), rank_, size(), options);

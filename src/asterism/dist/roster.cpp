@@ -1,7 +1,8 @@
 #include "asterism/dist/roster.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
-
+#include <numeric>
 #include <thread>
 
 #include "asterism/core/error.h"
@@ -12,16 +13,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr const char* kFailureName = "failure";
+constexpr const char *kFailureName = "failure", *kMember = "member";
 constexpr std::chrono::milliseconds kShortestPause{5}, kLongestPause{200};
 
-std::string member_name(int rank) {
-  return text("member/", rank);
-}
-
-std::vector<std::string> names_of_all(const std::string& prefix, int size) {
+std::vector<std::string> names_of(const std::vector<int>& ranks, const std::string& prefix) {
   std::vector<std::string> names;
-  for (int rank = 0; rank < size; ++rank) names.push_back(text(prefix, "/", rank));
+  for (const int rank : ranks) names.push_back(text(prefix, "/", rank));
   return names;
 }
 
@@ -77,7 +74,7 @@ std::string describe_ranks(const std::vector<int>& ranks) {
 std::vector<Member> Roster::join(const Member& member, std::chrono::milliseconds timeout) {
   store_->set(text("state/", member.rank), "");  // the watches of all may look at it from now on
   const std::string mine = dump(to_json(member));
-  const std::string there = store_->set_first(member_name(member.rank), mine);
+  const std::string there = store_->set_first(text(kMember, "/", member.rank), mine);
   if (there != mine) {
     input_error("two processes are rank ", member.rank, ": ", describe(member_from(there)), " and ", describe(member),
                 "; each needs a RANK of its own, and each run a MASTER_PORT of its own");
@@ -88,35 +85,41 @@ std::vector<Member> Roster::join(const Member& member, std::chrono::milliseconds
     input_error("rank ", member.rank, " was started for ", size_, " ranks, rank ", agreed.at("rank").get<int>(),
                 " for ", agreed.at("size").get<int>(), ": WORLD_SIZE must be the same for all");
   }
-  wait_for_all(names_of_all("member", size_), "", timeout);
+  wait_for(all(), kMember, timeout);
   return present();
 }
 
-void Roster::meet(const std::string& name, int rank, std::chrono::milliseconds timeout) {
+void Roster::meet(const std::string& name, int rank, const std::vector<int>& ranks, std::chrono::milliseconds timeout) {
   store_->set(text(name, "/", rank), "here");
-  wait_for_all(names_of_all(name, size_), text(" at the point '", name, "'"), timeout);
+  wait_for(ranks, name, timeout);
 }
 
-void Roster::wait_for_all(const std::vector<std::string>& names, const std::string& what,
-                          std::chrono::milliseconds timeout) {
+std::vector<int> Roster::all() const {
+  std::vector<int> ranks(size_);
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+void Roster::wait_for(const std::vector<int>& ranks, const std::string& name, std::chrono::milliseconds timeout) {
   const Clock::time_point deadline = Clock::now() + timeout;
+  const std::vector<std::string> names = names_of(ranks, name);
   auto pause = kShortestPause;
   while (!store_->has_all(names)) {
     check();
     if (Clock::now() >= deadline) {
       std::vector<int> missing;
-      for (int rank = 0; rank < size_; ++rank) {
-        if (!store_->has_all({names[rank]})) missing.push_back(rank);
-      }
-      std::string here;
-      for (const Member& member : present()) {
-        if (!store_->has_all({names[member.rank]})) continue;
-        here += (here.empty() ? "" : ", ") + describe(member);
+      for (const int rank : ranks) {
+        if (!store_->has_all({text(name, "/", rank)})) missing.push_back(rank);
       }
       if (missing.empty()) return;
-      run_error(size_ - static_cast<int>(missing.size()), " of ", size_, " ranks are here", what, " after ",
-                seconds(timeout), "; missing: ", describe_ranks(missing), "; here: ", here,
-                ". Start the missing ones, or correct the number of ranks (WORLD_SIZE)");
+      std::string here;
+      for (const Member& member : present()) {
+        const bool is_missing = std::ranges::find(missing, member.rank) != missing.end();
+        if (!is_missing) here += (here.empty() ? "" : ", ") + describe(member);
+      }
+      run_error(ranks.size() - missing.size(), " of ", ranks.size(), " ranks are here", name == kMember ? "" : " at ",
+                name == kMember ? "" : name, " after ", seconds(timeout), "; missing: ", describe_ranks(missing),
+                "; here: ", here, ". Start the missing ones, or correct the number of ranks (WORLD_SIZE)");
     }
     std::this_thread::sleep_for(pause);
     pause = std::min(kLongestPause, pause * 2);
@@ -124,7 +127,7 @@ void Roster::wait_for_all(const std::vector<std::string>& names, const std::stri
 }
 
 std::vector<Member> Roster::present() {
-  std::vector<std::string> names = names_of_all("member", size_);
+  std::vector<std::string> names = names_of(all(), kMember);
   if (!store_->has_all(names)) std::erase_if(names, [&](const std::string& name) { return !store_->has_all({name}); });
   std::vector<Member> members;
   if (names.empty()) return members;

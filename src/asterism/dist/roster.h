@@ -37,8 +37,8 @@ class Roster {
   /// failure.
   std::vector<Member> join(const Member& member, std::chrono::milliseconds timeout);
 
-  /// Counts this rank as come to the point `name` and waits for all; errors as above.
-  void meet(const std::string& name, int rank, std::chrono::milliseconds timeout);
+  /// Counts this rank as come to the point `name` and waits for `ranks`; errors as above.
+  void meet(const std::string& name, int rank, const std::vector<int>& ranks, std::chrono::milliseconds timeout);
 
   /// The members that have entered themselves so far.
   std::vector<Member> present();
@@ -50,7 +50,8 @@ class Roster {
   void check();
 
  private:
-  void wait_for_all(const std::vector<std::string>& names, const std::string& what, std::chrono::milliseconds timeout);
+  void wait_for(const std::vector<int>& ranks, const std::string& name, std::chrono::milliseconds timeout);
+  std::vector<int> all() const;
 
   std::shared_ptr<Store> store_;
   int size_;

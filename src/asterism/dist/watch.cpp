@@ -53,10 +53,11 @@ void Watch::stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-void Watch::enter(const std::string& what) {
+void Watch::enter(const std::string& what, bool meeting) {
   const std::lock_guard lock(mutex_);
   activity_.progress += 1;
   activity_.waiting = true;
+  activity_.meeting = meeting;
   activity_.what = what;
   activity_.since = Clock::now();
 }
@@ -189,22 +190,31 @@ void Watch::look(Clock::time_point now) {
 
 void Watch::judge(const Activity& activity, Clock::time_point now) {
   const bool late = activity.waiting && now - activity.since >= options_.timeout / 2;
-  if (!late && !activity.suspicious) return sights_.clear();
+  const bool meeting = activity.waiting && activity.meeting;
+  if (!late && !meeting && !activity.suspicious) return sights_.clear();
   look(now);
   std::optional<Failure> found;
   if (activity.suspicious) {
     found = broken_connection(activity, now);
-  } else if (now - activity.since >= options_.timeout) {
-    found = silence(now);
+  } else {
+    if (meeting) found = gone(2 * options_.gone_after, "it gives no sign of life", now);
+    if (!found && now - activity.since >= options_.timeout) found = silence(now);
   }
   if (found) set_failure(roster_.report(*found));
 }
 
-std::optional<Failure> Watch::broken_connection(const Activity& activity, Clock::time_point now) const {
+std::optional<Failure> Watch::gone(std::chrono::milliseconds silent_for, const char* symptom,
+                                   Clock::time_point now) const {
   for (const Member& member : members_) {
-    if (member.rank == rank_ || now - sights_[member.rank].alive < options_.gone_after) continue;
-    return Failure{member.rank, text(describe(member), " is gone: its connections broke and it gives no sign of life")};
+    if (member.rank == rank_ || now - sights_[member.rank].alive < silent_for) continue;
+    return Failure{member.rank, text(describe(member), " is gone: ", symptom)};
   }
+  return std::nullopt;
+}
+
+std::optional<Failure> Watch::broken_connection(const Activity& activity, Clock::time_point now) const {
+  const auto found = gone(options_.gone_after, "its connections broke and it gives no sign of life", now);
+  if (found) return found;
   if (now - activity.since < options_.gone_after + 2 * tick_) return std::nullopt;
   return Failure{rank_, text(describe(members_[rank_]),
                              " lost its connection to another rank although all are alive: ", activity.symptom)};

@@ -14,7 +14,7 @@ struct WatchOptions {
   /// How long a rank waits in a collective while no other rank shows progress.
   std::chrono::milliseconds timeout = std::chrono::seconds(30);
   /// How long a rank may take to end by itself after the run has failed; then the process is ended (exit code 1).
-  std::chrono::milliseconds exit_grace = std::chrono::seconds(6);
+  std::chrono::milliseconds exit_grace = std::chrono::seconds(4);
   std::chrono::milliseconds tick = std::chrono::milliseconds(250);
   /// A rank without a sign of life for this long is gone when a connection has broken.
   std::chrono::milliseconds gone_after = std::chrono::milliseconds(2500);
@@ -33,8 +33,9 @@ class Watch {
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
 
-  /// The rank waits in (or has left) the collective `what`; begins one; does something that takes long.
-  void enter(const std::string& what);
+  /// The rank waits in (or has left) the collective `what`; begins one; does something that takes long. In a `meeting`
+  /// at the store no connection between ranks could break: who gives no sign of life is gone after a short time.
+  void enter(const std::string& what, bool meeting = false);
   void leave();
   void begin(const std::string& what);
   void show_progress();
@@ -61,7 +62,7 @@ class Watch {
   /// What this rank is doing.
   struct Activity {
     int64_t progress = 0;
-    bool waiting = false;
+    bool waiting = false, meeting = false;
     bool suspicious = false;  // a connection has broken
     std::string what;         // the collective that it waits in or began last
     Clock::time_point since;  // it does that
@@ -80,6 +81,7 @@ class Watch {
   void publish(const Activity& activity);
   void look(Clock::time_point now);
   void judge(const Activity& activity, Clock::time_point now);
+  std::optional<Failure> gone(std::chrono::milliseconds silent_for, const char* symptom, Clock::time_point now) const;
   std::optional<Failure> broken_connection(const Activity& activity, Clock::time_point now) const;
   std::optional<Failure> silence(Clock::time_point now) const;
   std::string describe_waits() const;

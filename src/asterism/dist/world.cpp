@@ -85,14 +85,14 @@ void World::compare(const Facts& facts) {
   if (size() == 1) return;
   const std::string round = text("facts/", comparisons_++);
   if (rank() == 0) store_->set(round + "/of-0", nlohmann::json(facts).dump());
-  roster_->meet(round + "/known", rank(), options_.rendezvous_timeout);
+  meet(round + "/known", all_ranks());
   const Facts reference = nlohmann::json::parse(*store_->find(round + "/of-0")).get<Facts>();
   const std::string mine = differences(reference, facts);
   if (!mine.empty()) {
     store_->set(text(round, "/differs/", rank()), mine);
     store_->add(round + "/differing", 1);
   }
-  roster_->meet(round + "/compared", rank(), options_.rendezvous_timeout);
+  meet(round + "/compared", all_ranks());
   if (store_->add(round + "/differing", 0) == 0) return;
   std::string report;
   for (const Member& member : members_) {
@@ -100,9 +100,22 @@ void World::compare(const Facts& facts) {
     if (found) report += text("; on ", describe(member), " ", *found);
   }
   // Nobody goes on before all have read it: rank 0 may hold the store.
-  roster_->meet(round + "/read", rank(), options_.rendezvous_timeout);
+  meet(round + "/read", all_ranks());
   input_error("the ranks were not started with the same things", report,
               ". All need the same program, recipe and files");
+}
+
+void World::meet(const std::string& name, const std::vector<int>& ranks) {
+  // Without an end of its own: who keeps the others waiting is found by the watch, as in a collective.
+  watch_->enter(name, /*meeting=*/true);
+  roster_->meet(name, rank(), ranks, kUnlimited);
+  watch_->leave();
+}
+
+std::vector<int> World::all_ranks() const {
+  std::vector<int> ranks;
+  for (const Member& member : members_) ranks.push_back(member.rank);
+  return ranks;
 }
 
 void World::run(const std::function<void()>& work) {
@@ -129,9 +142,7 @@ void World::show_progress() {
 
 void World::leave() {
   if (left_ || size() == 1) return;
-  // Without an end: who keeps the others waiting here is found by the watch, as in a collective.
-  watch_->enter("the end of the run");
-  roster_->meet("end", rank(), kUnlimited);
+  meet("the end of the run", all_ranks());
   // The one that holds the store goes last.
   left_ = true;
   watch_->stop();

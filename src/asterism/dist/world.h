@@ -56,13 +56,15 @@ class World {
   /// when a rank fails before it comes here.
   void leave();
 
-  // For transports.
+  // For transports. meet: like a barrier of `ranks`, at the store.
+  void meet(const std::string& name, const std::vector<int>& ranks);
   Store& store() { return *store_; }
   const std::shared_ptr<Watch>& watch() const { return watch_; }
   const WorldOptions& options() const { return options_; }
 
  private:
   void meet_others();
+  std::vector<int> all_ranks() const;
   void linger();
 
   Place place_;
