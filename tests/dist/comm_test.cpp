@@ -97,6 +97,16 @@ TEST(Comm, ReduceScatterAddsOnTopOfTheShardInTheOrderOfRanks) {
   }
 }
 
+TEST(Comm, ReduceScatterAddsTheSummandsOfARankOneAfterTheOther) {
+  run_ranks(2, [](Comm& comm) {
+    // 1e8 + 1 - 1e8 is 0 in fp32 in this order and 1 in another.
+    const at::Tensor shard = at::zeros({1});
+    const float big = comm.rank() == 0 ? 1e8F : -1e8F, small = comm.rank() == 0 ? 1.0F : 0.0F;
+    comm.reduce_scatter_add(shard, at::tensor({big, small, big, small}), "test");
+    EXPECT_EQ(shard.item<float>(), ((1e8F + 1.0F) - 1e8F) + 0.0F);
+  });
+}
+
 // Rank r sends (r + 2 q) mod 4 rows to rank q: uneven, with zeros.
 int64_t rows_between(int from, int to) {
   return (from + 2 * to) % 4;

@@ -132,16 +132,19 @@ Pending Comm::start_reduce_scatter_add(const at::Tensor& shard, const at::Tensor
   check_contiguous(shard, what);
   check_contiguous(input, what);
   check_summable(shard, what);
-  TORCH_CHECK(input.scalar_type() == shard.scalar_type() && input.numel() == size() * shard.numel(),
-              "[comm] reduce_scatter_add '", what, "': expected an input of ", size(), " times ", shard.numel(),
-              " elements of ", shard.dtype().name(), ", got ", input.numel(), " of ", input.dtype().name());
-  const at::Tensor parts = at::empty({size(), shard.numel()}, input.options());
+  const int64_t unit = size() * shard.numel(), summands = unit == 0 ? 1 : input.numel() / unit;
+  TORCH_CHECK(input.scalar_type() == shard.scalar_type() && input.numel() == summands * unit,
+              "[comm] reduce_scatter_add '", what, "': expected an input of a multiple of ", size(), " times ",
+              shard.numel(), " elements of ", shard.dtype().name(), ", got ", input.numel(), " of ",
+              input.dtype().name());
+  const at::Tensor parts = at::empty({size(), summands * shard.numel()}, input.options());
   const std::vector<int64_t> ones(size(), 1);
-  const auto bytes = static_cast<int64_t>(shard.nbytes());
-  Pending pending = begin("reduce_scatter", what, bytes * (size() - 1), [&] {
-    return transport_->all_to_all(parts, input.view({size(), shard.numel()}), ones, ones, what);
-  });
-  pending.finish_ = [shard, parts] { reduce_parts(shard.view({-1}), parts, 0, Reduction::kSum); };
+  const auto bytes = static_cast<int64_t>(shard.nbytes()) * summands;
+  Pending pending = begin("reduce_scatter", what, bytes * (size() - 1),
+                          [&] { return transport_->all_to_all(parts, input.view(parts.sizes()), ones, ones, what); });
+  pending.finish_ = [shard, sums = parts.view({size() * summands, shard.numel()})] {
+    reduce_parts(shard.view({-1}), sums, 0, Reduction::kSum);
+  };
   return pending;
 }
 

@@ -65,7 +65,7 @@ class Comm {
 
   /// shard := ((shard + input_0[rank]) + input_1[rank]) + ..., where input_r[q] is part q of rank r's input: adds up
   /// what all ranks have for the part that this rank owns, on top of what it had. input has size() times the elements
-  /// of shard; both fp32 (fp64).
+  /// of shard, or k times as many: each part is then k summands, added one after the other. Both fp32 (fp64).
   Pending start_reduce_scatter_add(const at::Tensor& shard, const at::Tensor& input, std::string_view what);
   void reduce_scatter_add(const at::Tensor& shard, const at::Tensor& input, std::string_view what);
 
