@@ -71,6 +71,12 @@ TEST(ConversionRecord, AnotherRequestIsRefusedWithTheDifference) {
   const std::string message = error_of<InputError>([&] { ConversionRecord(folder / "out", other); });
   EXPECT_NE(message.find("belongs to another conversion (experts was \"FP4\" and is \"FP8\")"), std::string::npos)
       << message;
+  other = kRequest;
+  other.erase("experts");
+  EXPECT_NE(error_of<InputError>([&] {
+              ConversionRecord(folder / "out", other);
+            }).find("(experts was \"FP4\" and is nothing)"),
+            std::string::npos);
   ConversionRecord(folder / "out", kRequest).publish();
   EXPECT_NE(error_of<InputError>([&] { ConversionRecord(folder / "out", other); }).find("exists already"),
             std::string::npos);

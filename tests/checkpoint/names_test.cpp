@@ -152,6 +152,16 @@ TEST(Names, MatchAsAWholeOnly) {
   }
 }
 
+TEST(Names, ACheckpointIsWrittenAgainInItsOwnSpelling) {
+  const std::string outside = "model.embed_tokens.weight";
+  EXPECT_EQ(own_spelling({outside, "model.layers.0.self_attn.sinks"}), Spelling::kModule);
+  EXPECT_EQ(own_spelling({outside, "model.layers.0.attn.attn_sink"}), Spelling::kSavePretrained);
+  EXPECT_EQ(own_spelling({"embed.weight", "layers.0.attn.attn_sink"}), Spelling::kNative);
+  EXPECT_EQ(own_spelling({"model.embed.weight", "model.layers.0.attn.attn_sink"}), Spelling::kNative);
+  EXPECT_EQ(own_spelling({"mtp.0.attn.attn_sink", "model.layers.0.mlp.gate.weight"}), Spelling::kModule)
+      << "MTP blocks have native names beside every spelling";
+}
+
 TEST(Names, SharedCopiesBelowMtpAreKnown) {
   EXPECT_TRUE(is_shared_copy("mtp.0.embed.weight"));
   EXPECT_TRUE(is_shared_copy("mtp.0.head.weight"));

@@ -135,5 +135,16 @@ TEST(Storage, WordsOfTheCommandLine) {
   EXPECT_THROW(form_of_word("fp16"), c10::Error);
 }
 
+TEST(Storage, RatiosThatTransformersCannotReadAreNamed) {
+  auto json = conversion_config_json(1);
+  EXPECT_TRUE(config_warnings(model::parse_config(json, "test"), Spelling::kNative).empty());
+  json["compress_ratios"] = {0, 4, 16, 0};
+  const auto config = model::parse_config(json, "test");
+  const auto warnings = config_warnings(config, Spelling::kNative);
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_NE(warnings[0].find("compress_ratios holds 16"), std::string::npos) << warnings[0];
+  EXPECT_TRUE(config_warnings(config, Spelling::kModule).empty()) << "has compress_rates";
+}
+
 }  // namespace
 }  // namespace asterism::checkpoint

@@ -49,6 +49,20 @@ TEST(CmdConvert, PrintsWhatIsLostPerClass) {
   EXPECT_NE(lossy.out.find("BF16 -> FP8 (F32 scales): largest relative error "), std::string::npos) << lossy.out;
 }
 
+TEST(CmdConvert, WarnsOfRatiosThatTransformersCannotRead) {
+  const TemporaryFolder folder;
+  auto config = testing::conversion_config_json(0);
+  config["compress_ratios"] = {0, 4, 16};
+  folder.write("config.json", config.dump());
+  run_init({.config = folder / "config.json", .out = folder / "base"});
+  const auto native = run_asterism({"convert", folder / "base", folder / "native", "--to", "native", "--json"});
+  EXPECT_EQ(native.exit_code, 0) << native.err;
+  EXPECT_NE(native.err.find("warning: config.json: compress_ratios holds 16"), std::string::npos) << native.err;
+  EXPECT_EQ(nlohmann::json::parse(native.out)["warnings"].size(), 1U);
+  const auto hf = run_asterism({"convert", folder / "base", folder / "hf", "--to", "hf", "--json"});
+  EXPECT_EQ(nlohmann::json::parse(hf.out)["warnings"].size(), 0U);
+}
+
 TEST(CmdConvert, RefusesWrongWishesBeforeWork) {
   const TemporaryFolder folder;
   init_native(folder);

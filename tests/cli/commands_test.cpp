@@ -16,8 +16,8 @@ void collect(const Command& command, const std::string& parent, std::vector<std:
 
 std::vector<std::pair<std::string, Command>> all_commands() {
   std::vector<std::pair<std::string, Command>> found;
-  for (const Command& command : {init_command(), convert_command(), train_command(), eval_command(), generate_command(),
-                                 diff_command(), chat_command()})
+  for (const Command& command : {init_command(), convert_command(), export_command(), train_command(), eval_command(),
+                                 generate_command(), diff_command(), chat_command()})
     collect(command, "", found);
   return found;
 }

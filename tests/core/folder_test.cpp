@@ -80,5 +80,13 @@ TEST(FolderLock, NamesAFolderThatIsNotThere) {
   EXPECT_NE(error_of<InputError>([&] { FolderLock(folder / "absent"); }).find("absent"), std::string::npos);
 }
 
+TEST(Folder, WhatTheDiskCannotHoldIsRefusedBeforeItIsWritten) {
+  const TemporaryFolder folder;
+  const std::filesystem::path target = folder / "not" / "there";
+  check_free_space(target, 1);
+  const std::string message = error_of<InputError>([&] { check_free_space(target, uint64_t{1} << 62); });
+  EXPECT_NE(message.find(target.string() + ": the result needs 4611686018427 MB"), std::string::npos) << message;
+}
+
 }  // namespace
 }  // namespace asterism

@@ -2,10 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include "asterism/checkpoint/adapter_merge.h"
+#include "asterism/checkpoint/convert.h"
+#include "asterism/checkpoint/hf_checkpoint.h"
 #include "asterism/checkpoint/peft.h"
 #include "asterism/train/parameters.h"
 #include "tests/parity/golden.h"
 #include "tests/support/gradients.h"
+#include "tests/support/temporary_folder.h"
 
 namespace asterism::testing {
 namespace {
@@ -72,6 +76,34 @@ TEST_P(LoraCase, MergedWeightsEqualPeft) {
         }
       });
   EXPECT_EQ(compared, static_cast<int64_t>(golden.below("fingerprint.").size()));
+}
+
+// The checkpoint that export writes, loaded alone: the logits of PEFT's merged model, and its weights.
+TEST_P(LoraCase, MergedCheckpointGivesTheLogitsOfPeft) {
+  const GoldenFile golden("hf/" + GetParam() + "/lora/merged.safetensors");
+  const GoldenFile inputs("hf/" + GetParam() + "/lora/case.safetensors");
+  const std::filesystem::path base = golden_file("hf/" + GetParam() + "/config.json").parent_path();
+  const TemporaryFolder target;
+  const auto config = model::read_config(base / "config.json");
+  for (const checkpoint::Spelling spelling : {checkpoint::Spelling::kModule, checkpoint::Spelling::kNative}) {
+    const std::filesystem::path merged = target / std::to_string(static_cast<int>(spelling));
+    checkpoint::convert_checkpoint(
+        base, merged,
+        {.spelling = spelling, .edit = std::make_shared<const checkpoint::AdapterMerge>(folder(), config)}, 2);
+    model::Model model{.config = model::read_config(merged / "config.json"), .weights = {}};
+    model.weights = checkpoint::read_weights(merged, model.config).weights;
+    const at::NoGradGuard no_grad;
+    const model::TokenBatch batch = golden_batch(inputs.tensor("input_ids"), inputs.tensor("labels"));
+    EXPECT_LE(relative_difference(model::forward_logits(model, batch, {}), golden.tensor("logits").flatten(0, 1)),
+              1e-5);
+    int64_t compared = 0;
+    model::for_each_tensor(model.config, model.weights, [&](const model::TensorSpec& spec, at::Tensor& tensor) {
+      if (!golden.has(spec.name)) return;
+      EXPECT_LE(relative_difference(tensor, golden.tensor(spec.name)), 1e-6) << spec.name;
+      ++compared;
+    });
+    EXPECT_GT(compared, 5);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, LoraCase, ::testing::ValuesIn(adapted_configs()),

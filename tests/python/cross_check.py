@@ -6,7 +6,8 @@
 A checkpoint written by `asterism init`, and adapters written by `asterism train` on every group of targets, are
 loaded by transformers and peft; the logits of a fixed row are compared with the engine's own (dump_logits). The last
 case is the quickstart's model and recipe, trained for a few steps. What transformers and peft write is read back as
-well, and so are checkpoints in the storage of the release, converted to both layouts.
+well, and so are checkpoints in the storage of the release, converted to both layouts. Merged checkpoints and exported
+adapters give the logits of base and adapter in peft.
 """
 import json
 import os
@@ -194,6 +195,63 @@ def check_adapter_features(build, work):
             theirs(model, saved, ids), base)
 
 
+def merged_logits_of_experts(model, adapter, ids):
+    """A pair for each matrix of each expert, added to the packed weights with safetensors and torch alone."""
+    net = plain(model)
+    config = json.loads((adapter / "adapter_config.json").read_text())
+    scale = config["lora_alpha"] / config["r"]
+    stored = load_file(adapter / "adapter_model.safetensors")
+    root, experts = "base_model.model.", ".mlp.experts."
+    parameters = dict(net.named_parameters())
+    with torch.no_grad():
+        for name in [name for name in stored if name.endswith(".lora_B.weight")]:
+            path = name.removeprefix(root).removesuffix(".lora_B.weight")
+            b, a = stored.pop(name), stored.pop(name.replace("lora_B", "lora_A"))
+            delta = scale * (b.double() @ a.double())
+            if experts not in path:
+                parameters[path + ".weight"].add_(delta.float())
+                continue
+            layer, rest = path.split(experts)
+            number, leaf = rest.split(".")
+            parameter = "down_proj" if leaf == "down_proj" else "gate_up_proj"
+            packed = parameters[layer + experts + parameter][int(number)]
+            width = packed.shape[0] // 2
+            rows = {"gate_proj": slice(0, width), "up_proj": slice(width, None), "down_proj": slice(None)}[leaf]
+            packed[rows].add_(delta.float())
+        if stored:
+            failures.append(f"{adapter}: tensors without a partner: {sorted(stored)[:5]}")
+        net.eval()
+        return net(input_ids=torch.tensor([ids])).logits[0].float()
+
+
+def check_exports(build, work):
+    """Merged checkpoints read by transformers, exported adapters by peft, single experts by hand: the same logits."""
+    model, adapter = work / "model", work / "runs/all/adapter"
+    ids = row(json.loads((model / "config.json").read_text())["vocab_size"])
+    base, want = theirs(model, None, ids), theirs(model, adapter, ids)
+
+    def export(source, *options):
+        target = work / "_".join([source.name, *(option.strip("-") for option in options)])
+        run(build / "asterism", "export", "--model", model, "--adapter", source, "--out", target, "--quiet", *options)
+        return target
+
+    compare("merged, read by transformers", theirs(export(adapter, "--to", "merged"), None, ids), want, base)
+    compare("merged with module names, read by transformers",
+            theirs(export(adapter, "--to", "merged", "--layout", "hf"), None, ids), want, base)
+    native = export(adapter, "--to", "merged", "--layout", "native")
+    compare("merged with native names, read here", ours(build, native, None, ids, work), want, base)
+    compare("exported adapter, read by peft", theirs(model, export(adapter, "--to", "peft"), ids), want, base)
+    single = export(adapter, "--to", "peft", "--profile", "per-expert")
+    compare("adapter with a pair for each expert, added by hand", merged_logits_of_experts(model, single, ids), want,
+            base)
+    compare("the same, exported for peft and read by it", theirs(model, export(single, "--to", "peft"), ids), want,
+            base)
+    featured = work / "featured"
+    want = theirs(model, featured, ids)
+    compare("adapter with patterns and saved modules, merged, read by transformers",
+            theirs(export(featured, "--to", "merged"), None, ids), want, base)
+
+
 def check_quickstart(build, work):
     recipe = ROOT / "recipes/quickstart/recipe.yaml"
     if not (build / "tokenizer").exists():
@@ -222,6 +280,7 @@ def main():
         check_tiny(build, Path(folder))
         check_formats(build, Path(folder))
         check_adapter_features(build, Path(folder))
+        check_exports(build, Path(folder))
         check_quickstart(build, Path(folder))
     for line in failures:
         print("FAILED", line)

@@ -22,12 +22,15 @@ constexpr const char* kRecordName = "conversion.json";
 constexpr int kRecordVersion = 1;
 
 Record file_record(const std::string& name, const ConvertedFile& file) {
-  return {{"file", name}, {"bytes", file.bytes}, {"crc32c", file.checksum}, {"loss", file.loss}};
+  Record record = {{"file", name}, {"bytes", file.bytes}, {"crc32c", file.checksum}, {"loss", file.loss}};
+  if (!file.edits.is_null()) record["edits"] = file.edits;
+  return record;
 }
 
 std::pair<std::string, ConvertedFile> parse_file_record(const Record& record) {
   return {record.at("file").get<std::string>(),
-          {record.at("bytes").get<uint64_t>(), record.at("crc32c").get<uint32_t>(), record.at("loss")}};
+          {record.at("bytes").get<uint64_t>(), record.at("crc32c").get<uint32_t>(), record.at("loss"),
+           record.value("edits", Record())}};
 }
 
 Record read_record(const fs::path& folder) {
@@ -42,11 +45,15 @@ Record read_record(const fs::path& folder) {
 }
 
 std::string difference(const Record& before, const Record& now) {
+  const auto word = [](const Record& record, const std::string& key) {
+    return record.contains(key) ? record[key].dump() : "nothing";
+  };
+  Record keys = now;
+  keys.update(before);
   std::string changed;
-  for (const auto& [key, value] : now.items()) {
-    if (before.contains(key) && before[key] == value) continue;
-    const std::string old = before.contains(key) ? before[key].dump() : "nothing";
-    changed += text(changed.empty() ? "" : ", ", key, " was ", old, " and is ", value.dump());
+  for (const auto& [key, value] : keys.items()) {
+    if (before.contains(key) && now.contains(key) && before[key] == now[key]) continue;
+    changed += text(changed.empty() ? "" : ", ", key, " was ", word(before, key), " and is ", word(now, key));
   }
   return changed;
 }

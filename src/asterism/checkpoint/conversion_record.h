@@ -12,8 +12,9 @@ namespace asterism::checkpoint {
 /// A file that a conversion has completed.
 struct ConvertedFile {
   uint64_t bytes = 0;
-  uint32_t checksum = 0;        // CRC-32C
-  nlohmann::ordered_json loss;  // what its tensors lost
+  uint32_t checksum = 0;                   // CRC-32C
+  nlohmann::ordered_json loss;             // what its tensors lost
+  nlohmann::ordered_json edits = nullptr;  // what an edit did to them
 };
 
 /// The folder of a conversion under way: <target>.incomplete, with a journal of completed files in conversion.jsonl.

@@ -15,6 +15,7 @@
 #include "asterism/core/crc32c.h"
 #include "asterism/core/error.h"
 #include "asterism/core/file.h"
+#include "asterism/core/folder.h"
 #include "asterism/core/log.h"
 #include "asterism/core/positioned_file.h"
 #include "asterism/core/progress.h"
@@ -57,6 +58,26 @@ void add_json(const Json& list, LossTable& table) {
   }
 }
 
+using EditTable = std::map<std::string, EditCounts>;  // by tensor of the model
+
+Json to_json(const EditTable& table) {
+  Json list = Json::array();
+  for (const auto& [name, counts] : table) {
+    list.push_back({{"tensor", name},
+                    {"adapted", counts.adapted},
+                    {"changed", counts.changed},
+                    {"along", counts.along},
+                    {"squared", counts.squared}});
+  }
+  return list;
+}
+
+void add_json(const Json& list, EditTable& table) {
+  for (const Json& entry : list) {
+    table[entry.at("tensor")] += {entry.at("adapted"), entry.at("changed"), entry.at("along"), entry.at("squared")};
+  }
+}
+
 /// What tells this source from another one, or from itself after a change.
 std::string source_mark(const Source& source, const std::string& config) {
   uint32_t mark = crc32c(config.data(), config.size());
@@ -68,6 +89,11 @@ std::string source_mark(const Source& source, const std::string& config) {
     mark = crc32c(line.data(), line.size(), mark);
   }
   return text(std::hex, mark);
+}
+
+const char* layout_word(Spelling spelling) {
+  if (spelling == Spelling::kNative) return "native";
+  return spelling == Spelling::kModule ? "hf" : "saved";
 }
 
 std::string form_word(const std::optional<Form>& form) {
@@ -86,7 +112,7 @@ class Conversion {
     targets_ = target_tensors(specs_, request.spelling, [&](size_t spec) {
       const Form& now = bound_.tensors[spec].first().form;
       const Form wanted = target_form(specs_[spec], now, request.storage);
-      if (!(wanted == now) && now.dtype == at::kDouble) {
+      if ((!(wanted == now) || edits(specs_[spec])) && now.dtype == at::kDouble) {
         problems.add("tensors of type F64, which can only be copied", specs_[spec].name);
       }
       return wanted;
@@ -95,13 +121,17 @@ class Conversion {
     plan_ = plan_shards(targets_, request.max_shard_bytes);
   }
 
+  uint64_t bytes() const { return plan_.bytes(); }
+
   Json request() const {
-    return {{"source", fs::absolute(bound_.source.folder()).lexically_normal().string()},
-            {"source_mark", source_mark(bound_.source, config_.raw.dump())},
-            {"layout", request_.spelling == Spelling::kNative ? "native" : "hf"},
-            {"experts", form_word(request_.storage.experts)},
-            {"dense", form_word(request_.storage.dense)},
-            {"shard_bytes", request_.max_shard_bytes}};
+    Json request = {{"source", fs::absolute(bound_.source.folder()).lexically_normal().string()},
+                    {"source_mark", source_mark(bound_.source, config_.raw.dump())},
+                    {"layout", layout_word(request_.spelling)},
+                    {"experts", form_word(request_.storage.experts)},
+                    {"dense", form_word(request_.storage.dense)},
+                    {"shard_bytes", request_.max_shard_bytes}};
+    if (request_.edit) request["edit"] = request_.edit->mark();
+    return request;
   }
 
   ConvertReport run(const fs::path& target, int workers) {
@@ -117,8 +147,14 @@ class Conversion {
       write_companions(record.folder());
       record.publish();
     }
-    for (const auto& [name, file] : record.files()) add_json(file.loss, losses_);
+    EditTable edits;
+    for (const auto& [name, file] : record.files()) {
+      add_json(file.loss, losses_);
+      add_json(file.edits, edits);
+    }
     report.classes = classes();
+    report.edited = edited(edits);
+    report.warnings = config_warnings(config_, request_.spelling);
     return report;
   }
 
@@ -133,14 +169,17 @@ class Conversion {
     }
     workers_.resize(workers);
     file_losses_.resize(plan_.files.size());
-    Progress progress({.label = "convert",
+    file_edits_.resize(plan_.files.size());
+    Progress progress({.label = request_.edit ? "merge" : "convert",
                        .unit = "MB",
                        .total = static_cast<int64_t>(plan_.bytes() / kMegabyte),
                        .first = static_cast<int64_t>(kept / kMegabyte)});
     options.on_progress = [&](uint64_t bytes) { progress.update(static_cast<int64_t>(bytes / kMegabyte)); };
     options.on_file = [&](const PlannedFile& file, uint32_t checksum) {
       const auto number = static_cast<size_t>(&file - plan_.files.data());
-      record.add(file.name, {file.bytes, checksum, to_json(file_losses_[number])});
+      const EditTable& edits = file_edits_[number];
+      record.add(file.name,
+                 {file.bytes, checksum, to_json(file_losses_[number]), edits.empty() ? Json() : to_json(edits)});
     };
     const FillChunk fill = [&](const TargetTensor& target, const Chunk& chunk, std::byte* data, std::byte* scale,
                                int worker) { fill_chunk(target, chunk, data, scale, workers_[worker]); };
@@ -151,26 +190,48 @@ class Conversion {
   /// What one thread keeps from chunk to chunk.
   struct Worker {
     Recoder recoder;
+    EditingRecoder editing;
     std::vector<std::byte> data, scale;
   };
 
+  bool edits(const TensorSpec& spec) const { return request_.edit && request_.edit->edits(spec.name); }
+
   void fill_chunk(const TargetTensor& target, const Chunk& chunk, std::byte* data, std::byte* scale, Worker& worker) {
     const StoredPlace place = locate(bytes_, bound_.tensors[target.spec], target, chunk);
+    const TensorSpec& spec = specs_[target.spec];
     try {
       RecodingLoss loss{.values = chunk.rows * chunk.columns};
-      if (place.form == target.form) {
+      EditCounts counts;
+      if (edits(spec)) {
+        loss = fill_edited(place, target, chunk, data, scale, worker, counts);
+      } else if (place.form == target.form) {
         place.read(chunk, data, scale);  // straight to where it is written from
       } else {
         place.read(chunk, worker.data, worker.scale);
         const MatrixBytes in{worker.data.data(), place.form.is_coded() ? worker.scale.data() : nullptr};
         loss = worker.recoder.recode(place.form, in, target.form, data, scale, chunk.rows, chunk.columns);
       }
-      const LossKey key{tensor_class(specs_[target.spec]), place.form.text(), target.form.text()};
+      const LossKey key{tensor_class(spec), place.form.text(), target.form.text()};
+      const size_t file = plan_.placements[chunk.target].file;
       const std::lock_guard lock(mutex_);
-      file_losses_[plan_.placements[chunk.target].file][key] += loss;
+      file_losses_[file][key] += loss;
+      if (edits(spec)) file_edits_[file][spec.name] += counts;
     } catch (const RunError& error) {
       run_error(place.file.string(), ": tensor '", place.name, "' ", error.what());
     }
+  }
+
+  RecodingLoss fill_edited(const StoredPlace& place, const TargetTensor& target, const Chunk& chunk, std::byte* data,
+                           std::byte* scale, Worker& worker, EditCounts& counts) const {
+    const TensorSpec& spec = specs_[target.spec];
+    const EditedRows rows{spec, first_value(spec, target, chunk), chunk.rows, chunk.columns};
+    place.read(chunk, worker.data, worker.scale);
+    if (spec.role == model::TensorRole::kTable) {
+      return worker.editing.recode_entries(*request_.edit, rows, place.form, worker.data.data(), target.form, data,
+                                           counts);
+    }
+    const MatrixBytes in{worker.data.data(), place.form.is_coded() ? worker.scale.data() : nullptr};
+    return worker.editing.recode(*request_.edit, rows, place.form, in, target.form, data, scale, counts);
   }
 
   void check_space(const ConversionRecord& record) const {
@@ -181,10 +242,7 @@ class Conversion {
       const uint64_t begun = fs::file_size(record.folder() / (file.name + ".part"), none);
       if (!none) needed -= std::min(needed, begun);
     }
-    const uint64_t free = fs::space(record.folder()).available;
-    if (needed <= free) return;
-    input_error(record.folder().string(), ": the result needs ", needed / kMegabyte, " MB, the disk has ",
-                free / kMegabyte, " MB free; make space or choose another disk");
+    check_free_space(record.folder(), needed);
   }
 
   void write_companions(const fs::path& folder) const {
@@ -213,6 +271,17 @@ class Conversion {
     return result;
   }
 
+  std::vector<EditedTensor> edited(const EditTable& table) const {
+    std::vector<EditedTensor> result;
+    for (size_t i = 0; i < specs_.size(); ++i) {
+      const auto found = table.find(specs_[i].name);
+      if (found == table.end()) continue;
+      const Form form = target_form(specs_[i], bound_.tensors[i].first().form, request_.storage);
+      result.push_back({specs_[i].name, tensor_class(specs_[i]), form.text(), found->second});
+    }
+    return result;
+  }
+
   const model::Config config_;
   const BoundCheckpoint bound_;
   const StoredBytes bytes_;
@@ -223,6 +292,7 @@ class Conversion {
   std::vector<Worker> workers_;
   std::mutex mutex_;
   std::vector<LossTable> file_losses_;
+  std::vector<EditTable> file_edits_;
   LossTable losses_;
 };
 
@@ -231,6 +301,10 @@ class Conversion {
 ConvertReport convert_checkpoint(const fs::path& source, const fs::path& target, const ConvertRequest& request,
                                  int workers) {
   return Conversion(source, request).run(target, workers);
+}
+
+uint64_t converted_bytes(const fs::path& source, const ConvertRequest& request) {
+  return Conversion(source, request).bytes();
 }
 
 uint64_t verify_conversion(const fs::path& folder) {

@@ -31,6 +31,11 @@ void add_sample(const at::Tensor& tensor, ContentHash& hash) {
   }
 }
 
+void add_name(const Source& source, const std::string& name, ContentHash& hash) {
+  const TensorInfo& info = source.info(name);
+  hash.update(text(name, " ", safetensors_dtype_name(info.dtype), " ", info.shape, "\n"));
+}
+
 }  // namespace
 
 nlohmann::ordered_json base_fingerprint(const fs::path& folder) {
@@ -38,14 +43,27 @@ nlohmann::ordered_json base_fingerprint(const fs::path& folder) {
   ContentHash hash;
   uint64_t bytes = 0, tensors = 0;
   for (const std::string& name : source.names()) {
-    const TensorInfo& info = source.info(name);
-    hash.update(text(name, " ", safetensors_dtype_name(info.dtype), " ", info.shape, "\n"));
-    add_sample(source.tensor(name), hash);
-    bytes += info.bytes;
+    add_name(source, name, hash);
+    const at::Tensor tensor = source.tensor(name);
+    add_sample(tensor, hash);
+    source.release(name, tensor);  // systems map megabytes around a page that is read
+    bytes += source.info(name).bytes;
     ++tensors;
   }
   return {
       {"weights", hash.hex()}, {"config", config_hash(folder / "config.json")}, {"tensors", tensors}, {"bytes", bytes}};
+}
+
+nlohmann::ordered_json adapter_fingerprint(const fs::path& folder) {
+  const Source source = Source::open(folder, "adapter_model");
+  ContentHash hash;
+  for (const std::string& name : source.names()) {
+    add_name(source, name, hash);
+    const at::Tensor tensor = source.tensor(name);
+    hash.update(tensor.const_data_ptr(), tensor.nbytes());
+    source.release(name, tensor);
+  }
+  return {{"weights", hash.hex()}, {"config", content_hash_of_file(folder / "adapter_config.json")}};
 }
 
 }  // namespace asterism::checkpoint

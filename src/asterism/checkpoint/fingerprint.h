@@ -14,4 +14,8 @@ namespace asterism::checkpoint {
 /// InputError when the folder holds no checkpoint.
 nlohmann::ordered_json base_fingerprint(const std::filesystem::path& folder);
 
+/// Tells one adapter from another by all of its content: "weights": hash of the names, dtypes, shapes and bytes of its
+/// tensors; "config": hash of adapter_config.json. InputError when the folder holds no adapter.
+nlohmann::ordered_json adapter_fingerprint(const std::filesystem::path& folder);
+
 }  // namespace asterism::checkpoint

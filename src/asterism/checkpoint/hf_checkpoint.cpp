@@ -7,6 +7,7 @@
 #include "asterism/checkpoint/recoding.h"
 #include "asterism/checkpoint/shard_writer.h"
 #include "asterism/checkpoint/shards.h"
+#include "asterism/checkpoint/stored_bytes.h"
 #include "asterism/core/error.h"
 #include "asterism/core/file.h"
 #include "asterism/model/initialize.h"
@@ -89,20 +90,6 @@ class Loader {
   const int64_t num_experts_;
   const ReadOptions& options_;
 };
-
-/// The number of the first value of a chunk in its tensor of the model.
-int64_t first_value(const TensorSpec& spec, const TargetTensor& target, const Chunk& chunk) {
-  int64_t matrix = chunk.expert * target.matrices + chunk.matrix, rows = 0;
-  if (target.part || target.matrices > 1 || spec.shape.size() == 3) {
-    const auto order = packed_matrices(spec.name);
-    const auto matrices = static_cast<int64_t>(order.size());
-    rows = part_shape(spec)[0];
-    if (target.part) {
-      matrix = target.part->expert * matrices + (target.part->matrix == order[0] ? 0 : 1);
-    }
-  }
-  return (matrix * rows + chunk.row) * chunk.columns;
-}
 
 /// config.json and the files of tensors, into a folder that appears at once.
 void write_folder(const fs::path& folder, const model::Config& config, const std::vector<TensorSpec>& specs,

@@ -188,6 +188,22 @@ std::optional<std::string> spelled_leaf(std::span<const Leaf> leaves, std::strin
   return std::nullopt;
 }
 
+bool is_module_leaf(std::string_view leaf) {
+  return leaf.starts_with("self_attn.") || leaf.starts_with("mlp.");
+}
+
+/// The first name below a layer that tells the spelling; "" when there is none. Names outside the layers differ less,
+/// and MTP blocks keep native names in every spelling but one.
+std::string_view telling_name(const std::vector<std::string>& stored) {
+  for (const std::string_view name : stored) {
+    const auto block = split_block(name);
+    if (!block || block->mtp) continue;
+    const bool native = block->leaf.starts_with("attn.") || block->leaf.starts_with("ffn.");
+    if (native || is_module_leaf(block->leaf)) return name;
+  }
+  return {};
+}
+
 /// A native name behind "model.".
 std::optional<CanonicalName> prefixed_name(std::string_view stored) {
   if (!take_prefix(stored, "model.")) return std::nullopt;
@@ -264,16 +280,18 @@ std::vector<ExpertPart::Matrix> packed_matrices(std::string_view canonical) {
 }
 
 std::string describe_spelling(const std::vector<std::string>& stored) {
-  // A name below a layer tells; those outside differ less. MTP blocks keep native names in every spelling but one.
-  for (const std::string_view name : stored) {
-    const auto block = split_block(name);
-    if (!block || block->mtp) continue;
-    const bool module = block->leaf.starts_with("self_attn.") || block->leaf.starts_with("mlp.");
-    const bool native = block->leaf.starts_with("attn.") || block->leaf.starts_with("ffn.");
-    if (module) return "Hugging Face's module names";
-    if (native) return name.starts_with("model.") ? "DeepSeek's names below model." : "DeepSeek's names";
-  }
-  return "unknown names";
+  const std::string_view name = telling_name(stored);
+  if (name.empty()) return "unknown names";
+  if (is_module_leaf(split_block(name)->leaf)) return "Hugging Face's module names";
+  return name.starts_with("model.") ? "DeepSeek's names below model." : "DeepSeek's names";
+}
+
+Spelling own_spelling(const std::vector<std::string>& stored) {
+  const std::string_view name = telling_name(stored);
+  if (name.empty() || is_module_leaf(split_block(name)->leaf)) return Spelling::kModule;
+  // All names of the release behind "model.": the embedding tells it from what transformers saves.
+  const bool prefixed = std::ranges::find(stored, "model.embed.weight") != stored.end();
+  return name.starts_with("model.") && !prefixed ? Spelling::kSavePretrained : Spelling::kNative;
 }
 
 bool is_shared_copy(std::string_view stored) {

@@ -68,6 +68,9 @@ std::vector<ExpertPart::Matrix> packed_matrices(std::string_view canonical);
 /// "DeepSeek's names", "Hugging Face's module names", ...: what most of the names of a checkpoint are, for the log.
 std::string describe_spelling(const std::vector<std::string>& stored);
 
+/// The spelling in which a checkpoint with these names is written again: that of most of its names below a layer.
+Spelling own_spelling(const std::vector<std::string>& stored);
+
 /// Copies of the trunk's embedding and head that some files hold below "mtp.N."; they carry nothing of their own.
 bool is_shared_copy(std::string_view stored);
 

@@ -16,6 +16,7 @@ using model::TensorSpec;
 namespace {
 
 constexpr int64_t kFp4Columns = 32;
+constexpr int64_t kHeavyRatio = 128;  // of the release
 
 // What the release stores as FP8, below a layer or an MTP block.
 constexpr std::array<std::string_view, 11> kDenseLeaves = {
@@ -177,6 +178,19 @@ std::string config_text(const model::Config& config, const std::vector<TensorSpe
     json["quantization_config"] = quantization_config(*experts, *dense);
   }
   return json.dump(2) + "\n";
+}
+
+std::vector<std::string> config_warnings(const model::Config& config, Spelling spelling) {
+  if (spelling != Spelling::kNative) return {};
+  const auto json = model::config_to_native_json(config);
+  const auto ratios = json.find("compress_ratios");
+  if (ratios == json.end()) return {};
+  for (const auto& ratio : *ratios) {
+    if (ratio == 0 || ratio == 4 || ratio == kHeavyRatio) continue;
+    return {text("config.json: compress_ratios holds ", ratio.dump(), ", and transformers 5.23 reads 0, 4 and ",
+                 kHeavyRatio, " only; the layout hf, which has compress_rates, can be read with it")};
+  }
+  return {};
 }
 
 }  // namespace asterism::checkpoint

@@ -64,4 +64,8 @@ std::vector<TargetTensor> target_tensors(const std::vector<model::TensorSpec>& s
 std::string config_text(const model::Config& config, const std::vector<model::TensorSpec>& specs,
                         const std::vector<TargetTensor>& tensors, Spelling spelling);
 
+/// What other programs cannot read of the config.json that config_text writes: transformers 5.23 takes no
+/// compress_ratios but 0, 4 and 128.
+std::vector<std::string> config_warnings(const model::Config& config, Spelling spelling);
+
 }  // namespace asterism::checkpoint

@@ -59,4 +59,17 @@ StoredPlace locate(const StoredBytes& bytes, const BoundTensor& bound, const Tar
   return bytes.place(*bound.whole, expert * static_cast<int64_t>(order.size()) + matrix, rows, chunk.columns);
 }
 
+int64_t first_value(const model::TensorSpec& spec, const TargetTensor& target, const Chunk& chunk) {
+  int64_t matrix = chunk.expert * target.matrices + chunk.matrix, rows = 0;
+  if (target.part || target.matrices > 1 || spec.shape.size() == 3) {
+    const auto order = packed_matrices(spec.name);
+    const auto matrices = static_cast<int64_t>(order.size());
+    rows = part_shape(spec)[0];
+    if (target.part) {
+      matrix = target.part->expert * matrices + (target.part->matrix == order[0] ? 0 : 1);
+    }
+  }
+  return (matrix * rows + chunk.row) * chunk.columns;
+}
+
 }  // namespace asterism::checkpoint

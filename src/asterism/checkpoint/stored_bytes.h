@@ -46,4 +46,7 @@ class StoredBytes {
 /// The matrix that a chunk of a target is made from; `bound` is the tensor that the target holds, or holds a part of.
 StoredPlace locate(const StoredBytes& bytes, const BoundTensor& bound, const TargetTensor& target, const Chunk& chunk);
 
+/// The number of the first value of a chunk in its tensor of the model.
+int64_t first_value(const model::TensorSpec& spec, const TargetTensor& target, const Chunk& chunk);
+
 }  // namespace asterism::checkpoint

@@ -38,9 +38,39 @@ Command init_command() {
   };
 }
 
+namespace {
+
+/// The options about what is written, of convert and export.
+template <typename Args>
+void add_storage_options(Command& command, Args& args) {
+  const Option options[] = {
+      {.name = "--experts",
+       .target = &args.experts,
+       .help = "Storage of the routed experts (as stored)",
+       .choices = {"fp4", "fp8", "bf16", "fp32"}},
+      {.name = "--dense",
+       .target = &args.dense,
+       .help = "Storage of the other matrices; fp8: those that the release stores so, the rest bf16 (as stored)",
+       .choices = {"fp8", "bf16", "fp32"}},
+      {.name = "--scales",
+       .target = &args.scales,
+       .help = "Scales of FP8 that is made: powers of two or full precision (e8m0)",
+       .choices = {"e8m0", "f32"}},
+      {.name = "--shard-size", .target = &args.shard_size, .help = "Largest file, such as 500MB (5GB)"},
+      {.name = "--workers",
+       .target = &args.workers,
+       .help = "Threads that read, convert and write (one more than cores)",
+       .at_least = 0,
+       .at_most = 256},
+  };
+  command.options.insert(command.options.end(), std::begin(options), std::end(options));
+}
+
+}  // namespace
+
 Command convert_command() {
   const auto args = std::make_shared<ConvertArgs>();
-  return {
+  Command convert = {
       .name = "convert",
       .summary = "Write a checkpoint in another layout or storage, in bounded memory; continues after an interruption",
       .example = "build/asterism convert tests/golden/hf/odd_dims runs/odd_dims --to native --dense fp8 --experts fp8",
@@ -53,30 +83,53 @@ Command convert_command() {
                .help = "Names of the tensors: Hugging Face's modules (packed experts) or DeepSeek's own",
                .required = true,
                .choices = {"hf", "native"}},
-              {.name = "--experts",
-               .target = &args->experts,
-               .help = "Storage of the routed experts (as stored)",
-               .choices = {"fp4", "fp8", "bf16", "fp32"}},
-              {.name = "--dense",
-               .target = &args->dense,
-               .help =
-                   "Storage of the other matrices; fp8: those that the release stores so, the rest bf16 (as stored)",
-               .choices = {"fp8", "bf16", "fp32"}},
-              {.name = "--scales",
-               .target = &args->scales,
-               .help = "Scales of FP8 that is made: powers of two or full precision (e8m0)",
-               .choices = {"e8m0", "f32"}},
-              {.name = "--shard-size", .target = &args->shard_size, .help = "Largest file, such as 500MB (5GB)"},
-              {.name = "--workers",
-               .target = &args->workers,
-               .help = "Threads that read, convert and write (one more than cores)",
-               .at_least = 0,
-               .at_most = 256},
               {.name = "--verify", .target = &args->verify, .help = "Read everything back and compare checksums"},
               {.name = "--json", .target = &args->json, .help = "Print one JSON object"},
           },
       .run = [args] { return run_convert(*args); },
   };
+  add_storage_options(convert, *args);
+  return convert;
+}
+
+Command export_command() {
+  const auto args = std::make_shared<ExportArgs>();
+  Command command = {
+      .name = "export",
+      .summary = "Write an adapter for other programs, or merge it into its model; proved by loading the result again",
+      .example =
+          "build/asterism export --model tests/golden/hf/all_paths --adapter tests/golden/hf/all_paths/lora "
+          "--to merged --out runs/merged",
+      .options =
+          {
+              {.name = "--model", .target = &args->model, .help = "Folder of the base checkpoint", .required = true},
+              {.name = "--adapter", .target = &args->adapter, .help = "Folder of a PEFT adapter", .required = true},
+              {.name = "--to",
+               .target = &args->to,
+               .help = "An adapter again, or a checkpoint with the adapter in its weights",
+               .required = true,
+               .choices = {"peft", "merged"}},
+              {.name = "--out", .target = &args->out, .help = "Folder to make", .required = true},
+              {.name = "--profile",
+               .target = &args->profile,
+               .help = "peft: experts as PEFT lays them out, or a pair for each matrix of each expert (peft)",
+               .choices = {"peft", "per-expert"}},
+              {.name = "--layout",
+               .target = &args->layout,
+               .help = "merged: Hugging Face's modules (packed experts) or DeepSeek's own names (the model's own)",
+               .choices = {"hf", "native"}},
+              {.name = "--no-proof",
+               .target = &args->no_proof,
+               .help = "Do not load the result and compare logits; export.json says so"},
+              {.name = "--any-base",
+               .target = &args->any_base,
+               .help = "Take a model whose weights are not those that the adapter was trained on"},
+              {.name = "--json", .target = &args->json, .help = "Print one JSON object"},
+          },
+      .run = [args] { return run_export(*args); },
+  };
+  add_storage_options(command, *args);
+  return command;
 }
 
 Command diff_command() {

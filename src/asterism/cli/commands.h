@@ -35,6 +35,23 @@ struct ConvertArgs {
 };
 int run_convert(const ConvertArgs& args);
 
+struct ExportArgs {
+  std::string model;               // folder of the base checkpoint
+  std::string adapter;             // folder of a PEFT adapter
+  std::string to;                  // peft | merged
+  std::string out;                 // new folder
+  std::string profile{};           // peft: peft | per-expert; peft when empty
+  std::string layout{};            // merged: hf | native; the base's own when empty
+  std::string experts{}, dense{};  // merged, as in ConvertArgs
+  std::string scales{};            // merged: e8m0 | f32; e8m0 when empty
+  std::string shard_size{};        // merged; 5GB when empty
+  int64_t workers = 0;
+  bool no_proof = false;
+  bool any_base = false;  // for a base that the adapter was not trained on
+  bool json = false;
+};
+int run_export(const ExportArgs& args);
+
 struct TrainArgs {
   std::string recipe;
   std::vector<std::string> overrides{};  // of --set
@@ -113,6 +130,7 @@ int run_chat_decode(const ChatDecodeArgs& args);
 /// The descriptions of the commands, ready for run_command_line.
 Command init_command();
 Command convert_command();
+Command export_command();
 Command train_command();
 Command eval_command();
 Command generate_command();

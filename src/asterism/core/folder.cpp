@@ -54,6 +54,16 @@ uint64_t available_bytes(const fs::path& path) {
   return space.available;
 }
 
+void check_free_space(const fs::path& path, uint64_t bytes) {
+  constexpr uint64_t kMegabyte = 1'000'000;
+  fs::path existing = fs::absolute(path);
+  while (!fs::exists(existing)) existing = existing.parent_path();
+  const uint64_t free = available_bytes(existing);
+  if (bytes <= free) return;
+  input_error(path.string(), ": the result needs ", bytes / kMegabyte, " MB, the disk has ", free / kMegabyte,
+              " MB free; make space or choose another disk");
+}
+
 FolderLock::FolderLock(const fs::path& folder) {
   descriptor_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor_ < 0) input_error(folder.string(), ": cannot open the folder: ", std::strerror(errno));

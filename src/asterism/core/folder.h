@@ -17,6 +17,9 @@ void remove_folder(const std::filesystem::path& folder);
 /// What this user may still write on the file system that holds `path`. RunError when it cannot be told.
 uint64_t available_bytes(const std::filesystem::path& path);
 
+/// InputError when fewer than `bytes` may be written to `path`, which need not exist yet.
+void check_free_space(const std::filesystem::path& path, uint64_t bytes);
+
 /// Makes this process the only one with a lock on a folder, until the end of the scope or of the process, however it
 /// ends. Nothing is written.
 class FolderLock {
