@@ -56,6 +56,7 @@ struct TrainArgs {
   std::string recipe;
   std::vector<std::string> overrides{};  // of --set
   bool dry_run = false;
+  int64_t ranks = 0;  // processes to start on this machine; 0: this one, or those of a launcher
 };
 int run_train(const TrainArgs& args);
 

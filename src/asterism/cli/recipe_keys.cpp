@@ -74,6 +74,21 @@ RecipeKey whole(std::string path, int64_t least, Field<int64_t> field) {
   return key;
 }
 
+/// A number of ranks, or 0 for "auto".
+RecipeKey ranks_or_auto(std::string path, Field<int64_t> field) {
+  RecipeKey key{.path = std::move(path), .expected = "auto, or a whole number, at least 1"};
+  key.set = [field](const RecipeValue& value, Recipe& recipe) {
+    const std::string* item = scalar_of(value);
+    if (!item) return false;
+    const auto number = *item == "auto" ? std::optional<int64_t>(0) : parse_whole<int64_t>(*item);
+    if (!number || *number < 0 || (*number == 0 && *item != "auto")) return false;
+    field(recipe) = *number;
+    return true;
+  };
+  key.get = getter<int64_t>(field, [](const int64_t& number) { return number == 0 ? "auto" : std::to_string(number); });
+  return key;
+}
+
 RecipeKey seed_key(std::string path, Field<uint64_t> field) {
   RecipeKey key{.path = std::move(path), .expected = "a whole number from 0 to 2^64 - 1"};
   key.set = [field](const RecipeValue& value, Recipe& recipe) {
@@ -361,6 +376,7 @@ std::vector<RecipeKey> data_keys() {
 }
 
 std::vector<RecipeKey> lora_and_train_keys() {
+  using train::Determinism;
   using train::RecomputeMode;
   return {
       any_text(
@@ -380,6 +396,12 @@ std::vector<RecipeKey> lora_and_train_keys() {
           "lora.modules_to_save", "a list of modules such as lm_head or mlp.gate",
           [](Recipe & r) -> auto& { return lora(r).config.modules_to_save; }),
       whole(
+          "parallel.expert", 1, [](Recipe & r) -> auto& { return r.parallel.expert; }),
+      ranks_or_auto(
+          "parallel.shard", [](Recipe & r) -> auto& { return r.parallel.shard; }),
+      ranks_or_auto(
+          "parallel.replicate", [](Recipe & r) -> auto& { return r.parallel.replicate; }),
+      whole(
           "train.steps", 1, [](Recipe & r) -> auto& { return r.train.steps; }),
       number(
           "train.epochs", kPositive, [](Recipe & r) -> auto& { return r.train.epochs; }),
@@ -390,6 +412,9 @@ std::vector<RecipeKey> lora_and_train_keys() {
       choice<RecomputeMode>(
           "train.recompute", {{"blocks", RecomputeMode::kBlocks}, {"none", RecomputeMode::kNone}},
           [](Recipe & r) -> auto& { return r.train.recompute; }),
+      choice<Determinism>(
+          "train.deterministic", {{"fast", Determinism::kFast}, {"strict", Determinism::kStrict}},
+          [](Recipe & r) -> auto& { return r.train.deterministic; }),
       number(
           "train.balance_loss", kNotNegative, [](Recipe & r) -> auto& { return r.train.balance_loss; }),
   };
