@@ -49,7 +49,7 @@ std::string rows_text(int64_t count) {
   return lines;
 }
 
-Recipe small_recipe(bool lora) {
+Recipe shared_recipe(bool lora) {
   Recipe recipe;
   recipe.name = "test";
   recipe.seed = 3;
@@ -69,7 +69,7 @@ Recipe small_recipe(bool lora) {
   return recipe;
 }
 
-data::DataSet data_of(const Recipe& recipe, const fs::path& folder, int64_t count) {
+data::DataSet shared_data_of(const Recipe& recipe, const fs::path& folder, int64_t count) {
   const data::PreparationOptions preparation{.fit = {.sequence_length = recipe.data.sequence_length}};
   const std::vector<data::DataSource> sources = {{folder / text(count, ".jsonl")}};
   const data::DataSetOptions options{.seed = recipe.seed, .batch = recipe.train.batch};
@@ -104,8 +104,8 @@ class SharedLoop : public ::testing::Test {
       shared = own.model;
       parameters = own.parameters;
     }
-    const data::DataSet train_data = data_of(recipe, folder_.path(), 40),
-                        eval_data = data_of(recipe, folder_.path(), 3);
+    const data::DataSet train_data = shared_data_of(recipe, folder_.path(), 40),
+                        eval_data = shared_data_of(recipe, folder_.path(), 3);
     const RunFolder run_folder(target);
     LoopInputs inputs{recipe, model, parameters, train_data, &eval_data, run_folder, steps};
     inputs.buffers = buffers;
@@ -135,7 +135,7 @@ class SharedLoop : public ::testing::Test {
   testing::TemporaryFolder folder_;
 };
 
-std::vector<nlohmann::json> metrics_of(const fs::path& folder) {
+std::vector<nlohmann::json> logged_steps(const fs::path& folder) {
   std::vector<nlohmann::json> rows;
   std::ifstream file(folder / "metrics.jsonl");
   std::string line;
@@ -153,7 +153,7 @@ std::map<std::string, at::Tensor> state_of(const fs::path& folder, int64_t step)
 }
 
 void expect_close_runs(const fs::path& actual, const fs::path& expected, int64_t steps) {
-  const auto a = metrics_of(actual), b = metrics_of(expected);
+  const auto a = logged_steps(actual), b = logged_steps(expected);
   ASSERT_EQ(a.size(), b.size());
   for (size_t i = 0; i < a.size(); ++i) {
     for (const char* key : {"step", "tokens", "input_tokens", "rows", "lr", "dead_experts", "expert_load_std"}) {
@@ -179,7 +179,7 @@ void expect_close_runs(const fs::path& actual, const fs::path& expected, int64_t
 }
 
 void expect_same_bits(const fs::path& actual, const fs::path& expected, int64_t steps) {
-  const auto a = metrics_of(actual), b = metrics_of(expected);
+  const auto a = logged_steps(actual), b = logged_steps(expected);
   ASSERT_EQ(a.size(), b.size());
   for (size_t i = 0; i < a.size(); ++i) {
     for (const char* key : {"loss", "grad_norm", "eval_loss", "lr", "tokens"}) {
@@ -200,7 +200,7 @@ void expect_same_bits(const fs::path& actual, const fs::path& expected, int64_t 
 
 TEST_F(SharedLoop, EveryLayoutMakesTheRunOfOneRank) {
   for (const bool lora : {false, true}) {
-    const Recipe recipe = small_recipe(lora);
+    const Recipe recipe = shared_recipe(lora);
     const fs::path expected = run(recipe, text("alone", lora), 4, kAlone);
     for (size_t i = 0; i < kLayouts.size(); ++i) {
       SCOPED_TRACE(::testing::Message() << kLayouts[i] << (lora ? ", LoRA" : ""));
@@ -211,7 +211,7 @@ TEST_F(SharedLoop, EveryLayoutMakesTheRunOfOneRank) {
 
 TEST_F(SharedLoop, StrictRunsAreTheSameInEveryBitAlsoWhenResumedUnderAnotherLayout) {
   for (const bool lora : {false, true}) {
-    Recipe recipe = small_recipe(lora);
+    Recipe recipe = shared_recipe(lora);
     recipe.schedule.decay = Decay::kConstant;  // the same rates in runs of two steps and of four
     const fs::path expected = run(recipe, text("strict", lora), 4, {1, {}}, /*strict=*/true);
     // The first half under one layout, the second under another.
@@ -229,7 +229,7 @@ TEST_F(SharedLoop, StrictRunsAreTheSameInEveryBitAlsoWhenResumedUnderAnotherLayo
 }
 
 TEST_F(SharedLoop, ACheckpointOfOneRankResumesOnManyAndBack) {
-  const Recipe recipe = small_recipe(false);
+  const Recipe recipe = shared_recipe(false);
   Recipe constant = recipe;
   constant.schedule.warmup_steps = 0;
   constant.schedule.decay = Decay::kConstant;
