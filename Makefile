@@ -44,7 +44,7 @@ test-long: setup
 	@ASTERISM_LONG=1 tools/with-sanitizers ctest --test-dir build/asan --output-on-failure
 
 bench: configure
-	@ninja -C build -j $(JOBS) asterism bench_data bench_train_step bench_operators
+	@ninja -C build -j $(JOBS) asterism bench_data bench_load bench_train_step bench_operators
 	@bench/run
 
 check:

@@ -1,5 +1,6 @@
 // The data path, timed: the counterpart of data_baseline.py with the same work and the same keys in its JSON lines.
-// Seconds are processor seconds of one thread, the median of the passes after a first one.
+// Seconds are processor seconds of one thread, the median of the passes after a first one. For chat rows there is also
+// an epoch with a worker thread per core, in seconds of the clock.
 //
 //   bench_data tokenizer TOKENIZER PASSES TEXT...       texts, cut into documents of 20,000 bytes -> token ids
 //   bench_data rows TOKENIZER PASSES ROWS.jsonl LENGTH  chat rows -> read, rendered, tokenized, masked, packed: an
@@ -8,12 +9,14 @@
 //   bench_data load TOKENIZER PASSES                    tokenizer.json -> ready
 
 #include <algorithm>
+#include <chrono>
 #include <ctime>
 #include <filesystem>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "asterism/core/error.h"
@@ -30,14 +33,22 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kDocumentBytes = 20000;
 
+double processor_seconds() {
+  return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
+}
+
+double clock_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
 template <typename Work>
-double median_seconds(int passes, Work&& work) {
+double median_seconds(int passes, Work&& work, double (*now)() = processor_seconds) {
   work();
   std::vector<double> seconds;
   for (int pass = 0; pass < passes; ++pass) {
-    const std::clock_t start = std::clock();
+    const double start = now();
     work();
-    seconds.push_back(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC);
+    seconds.push_back(now() - start);
   }
   std::sort(seconds.begin(), seconds.end());
   return seconds[seconds.size() / 2];
@@ -101,15 +112,19 @@ Json measure_rows(std::shared_ptr<const data::Tokenizer> tokenizer, const std::s
   data::PreparationOptions preparation;
   preparation.rows = row_options(tokenizer);
   preparation.fit.sequence_length = length;
-  const std::clock_t start = std::clock();
+  const double start = processor_seconds();
   data::PreparedData prepared = data::prepare_data({{path, 1.0}}, preparation, {});
-  const double prepare_seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+  const double prepare_seconds = processor_seconds() - start;
   const data::DataSet set(std::move(prepared), preparation.rows, preparation.fit, {});
   const data::PreparationReport& report = set.report();
-  const double seconds = median_seconds(passes, [&] {
-    data::StepReader reader(set, {}, {});
+  const auto read_epoch = [&](int64_t workers) {
+    data::StepReader reader(set, {.workers = workers}, {});
     for (int64_t row = 0; row < set.rows_per_epoch(0); ++row) reader.next();
-  });
+  };
+  const double seconds = median_seconds(passes, [&] { read_epoch(0); });
+  const auto cores = static_cast<int64_t>(std::max(1u, std::thread::hardware_concurrency()));
+  const double shared_seconds = median_seconds(
+      passes, [&] { read_epoch(cores); }, clock_seconds);
   const double size = megabytes(std::filesystem::file_size(path));
   return {{"kind", "chat_rows"},
           {"program", "asterism"},
@@ -122,6 +137,9 @@ Json measure_rows(std::shared_ptr<const data::Tokenizer> tokenizer, const std::s
           {"seconds", seconds},
           {"rows_per_s", static_cast<double>(report.rows) / seconds},
           {"mb_per_s", size / seconds},
+          {"workers", cores},
+          {"workers_clock_seconds", shared_seconds},
+          {"workers_mb_per_s_per_core", size / shared_seconds / static_cast<double>(cores)},
           {"peak_rss_mb", megabytes(peak_resident_bytes())}};
 }
 

@@ -70,6 +70,9 @@ def measure(python, quick):
         own, other = both(python, "rows", TOKENIZER, passes, rows, LENGTH)[0]
         print_pair("chat rows", own, other, "rows_per_s", "rows/s")
         print_pair("chat rows", own, other, "mb_per_s", "MB/s")
+        if "workers" in own:
+            print(f"chat rows per core: {own['mb_per_s']:.1f} MB/s with one thread, "
+                  f"{own['workers_mb_per_s_per_core']:.1f} MB/s with {own['workers']} workers (by the clock)")
         if "rows_per_s" in own:
             print(f"chat rows beside Twinkle 0.5.1's template ({PUBLISHED_ROWS_PER_S} rows/s published): "
                   f"{own['rows_per_s'] / PUBLISHED_ROWS_PER_S:.0f}x")

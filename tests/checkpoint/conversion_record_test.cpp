@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "asterism/checkpoint/shards.h"
 #include "asterism/core/error.h"
 #include "asterism/core/file.h"
@@ -90,6 +92,32 @@ TEST(ConversionRecord, AFolderOfSomebodyElseIsLeftAlone) {
   EXPECT_NE(error_of<InputError>([&] { ConversionRecord(folder / "out", kRequest); }).find("exists already"),
             std::string::npos);
   EXPECT_EQ(folder.entries(), (std::set<std::string>{"out"}));
+}
+
+TEST(ConversionRecord, ADamagedRecordIsRefusedByName) {
+  const TemporaryFolder folder;
+  begin_conversion(folder);
+  ConversionRecord(folder / "out", kRequest).publish();
+  const Ordered good = Ordered::parse(read_text(folder / "out" / "conversion.json"));
+  const auto without = [&](const char* key) {
+    Ordered json = good;
+    json.erase(key);
+    return json;
+  };
+  const auto with_name = [&](const std::string& name) {
+    Ordered json = good;
+    json["files"][0]["file"] = name;
+    return json;
+  };
+  for (const Ordered& bad : {Ordered(3), Ordered::array(), without("request"), without("files"), without("version"),
+                             with_name("../x"), with_name("/etc/passwd"), with_name("")}) {
+    folder.write("out/conversion.json", bad.dump());
+    for (const auto& read : std::vector<std::function<void()>>{[&] { ConversionRecord(folder / "out", kRequest); },
+                                                               [&] { converted_files(folder / "out"); }}) {
+      const std::string message = error_of<InputError>(read);
+      EXPECT_NE(message.find("conversion.json: not the record of a conversion"), std::string::npos) << message;
+    }
+  }
 }
 
 TEST(ConversionRecord, TwoProcessesCannotShareAFolder) {

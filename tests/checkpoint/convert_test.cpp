@@ -232,7 +232,8 @@ TEST(Convert, ValuesThatTheFormCannotHoldEndTheWorkWithTheirName) {
 TEST(Convert, TooLittleSpaceIsFoundBeforeTheWork) {
   const TemporaryFolder folder;
   auto json = conversion_config_json(0);
-  json["vocab_size"] = 4'000'000'000;
+  json["vocab_size"] = 1'000'000'000;
+  json["hidden_size"] = 640;
   fs::create_directory(folder / "huge");
   folder.write("huge/config.json", json.dump());
   std::vector<PlannedTensor> planned;

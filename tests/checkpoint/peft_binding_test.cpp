@@ -87,12 +87,13 @@ TEST(PeftBinding, TensorsThatFitNoMatrixAreListed) {
   const std::string good = kRoot + "model.layers.0.self_attn.q_a_proj";
   stored.tensors[kRoot + "model.layers.7.self_attn.q_a_proj.lora_A.weight"] = at::zeros({4, 64});
   stored.tensors[kRoot + "lm_head.lora_A.weight"] = at::zeros({4, 64});
+  stored.tensors[kRoot + kRoot + "model.layers.0.self_attn.q_a_proj.lora_A.weight"] = at::zeros({4, 64});
   stored.tensors["model.layers.0.self_attn.q_a_proj.lora_A.weight"] = at::zeros({4, 64});
   stored.tensors[good + ".lora_magnitude_vector"] = at::zeros({4});
   stored.tensors[good + ".lora_B.weight"] = at::zeros({32, 5});
   stored.tensors.erase(kRoot + "model.layers.1.self_attn.q_b_proj.lora_B.weight");
   const std::string message = stored.error();
-  EXPECT_TRUE(says(message, "4 tensors that match no matrix")) << message;
+  EXPECT_TRUE(says(message, "5 tensors that match no matrix")) << message;
   EXPECT_TRUE(says(message, "layers.7.self_attn.q_a_proj.lora_A.weight")) << message;
   EXPECT_TRUE(says(message, "lm_head.lora_A.weight")) << message;
   EXPECT_TRUE(says(message, "lora_magnitude_vector")) << message;
@@ -116,6 +117,30 @@ TEST(PeftBinding, ARankThatTheTensorsDoNotHaveIsRefused) {
   EXPECT_TRUE(says(stored.error(), "100 tensors of the wrong shape"));
 }
 
+// PEFT 0.19 wrote A of down_proj as [E r, out]: with other shapes where the matrix is not square. gate_up_proj of this
+// model is square, so only the version tells.
+TEST(PeftBinding, SquareExpertsOfOlderVersionsAreRefused) {
+  for (const Json& version : {Json("0.19.0"), Json("0.9.9"), Json("dev"), Json()}) {
+    StoredAdapter stored;
+    stored.config["peft_version"] = version;
+    const std::string message = stored.error();
+    EXPECT_TRUE(says(message, "5 expert matrices that older versions of PEFT lay out otherwise")) << message;
+    EXPECT_TRUE(says(message, "experts.base_layer.lora_A.weight: expected peft_version 0.21 or later")) << message;
+  }
+  for (const char* version : {"0.21.0", "0.22.0.dev0", "1.0.0"}) {
+    StoredAdapter stored;
+    stored.config["peft_version"] = version;
+    const TemporaryFolder folder;
+    stored.write(folder);
+    EXPECT_EQ(read_adapter(folder.path(), all_paths()).tensors.pairs.size(), 50U) << version;
+  }
+  StoredAdapter rectangular;  // as 0.19 wrote it
+  const std::string down = kRoot + "model.layers.1.mlp.experts.";
+  rectangular.tensors[down + "lora_A.weight"] = at::zeros({32, 64});
+  rectangular.tensors[down + "lora_B.weight"] = at::zeros({32, 32});
+  EXPECT_TRUE(says(rectangular.error(), "2 tensors of the wrong shape"));
+}
+
 TEST(PeftBinding, FeaturesThatChangeTheResultAreRefusedByName) {
   const std::vector<std::pair<std::string, Json>> features = {
       {"peft_type", "IA3"},
@@ -135,7 +160,12 @@ TEST(PeftBinding, FeaturesThatChangeTheResultAreRefusedByName) {
       {"init_lora_weights", "pissa"},
       {"use_qalora", true},
       {"a_feature_of_tomorrow", 3},
+      {"rank_pattern", {{"q_a_proj", 1'000'001}}},
+      {"rank_pattern", {{std::string(501, 'x'), 8}}},
+      {"rank_pattern", {{"(a)\\1", 8}}},
       {"r", 0},
+      {"r", 1'000'001},
+      {"r", uint64_t{1} << 63},
       {"r", "4"},
       {"lora_alpha", nullptr},
       {"use_rslora", "yes"},
@@ -147,6 +177,31 @@ TEST(PeftBinding, FeaturesThatChangeTheResultAreRefusedByName) {
     stored.config[key] = value;
     EXPECT_TRUE(says(stored.error(), "adapter_config.json: " + key + ":")) << key << " " << value;
   }
+}
+
+TEST(PeftBinding, APatternThatWouldBacktrackForEverIsMatchedAtOnce) {
+  for (const char* pattern : {"(a*)*b", "(.*)*x(.*)*y(.*)*z", "(.|..)*(.|..)*!"}) {
+    StoredAdapter stored;
+    stored.config["rank_pattern"] = {{pattern, 8}};
+    const TemporaryFolder folder;
+    stored.write(folder);
+    EXPECT_EQ(read_adapter(folder.path(), all_paths()).config.rank_pattern.size(), 1U) << pattern;
+  }
+}
+
+// Experts one by one whose matrices are much larger by the rank than what the file holds: nothing may be reserved.
+TEST(PeftBinding, ARankOfAMillionCostsNoMemory) {
+  const TemporaryFolder folder;
+  auto weights = read_weights(golden("hf/all_paths"), all_paths()).weights;
+  const LoadedAdapter adapter = load_adapter(golden(kLora), all_paths(), weights);
+  write_adapter(folder / "single", all_paths(), weights, adapter.lora, "", false, AdapterLayout::kPerExpert);
+  Json config = Json::parse(read_text(folder / "single" / "adapter_config.json"));
+  config["r"] = 1'000'000;
+  config["rank_pattern"] = Json::object();
+  folder.write("single/adapter_config.json", config.dump());
+  const std::string message = error_of<InputError>([&] { read_adapter(folder / "single", all_paths()); });
+  EXPECT_TRUE(says(message, "tensors of the wrong shape")) << message;
+  EXPECT_TRUE(says(message, "with r = 1000000")) << message;
 }
 
 }  // namespace

@@ -53,6 +53,23 @@ TEST(Peft, ReexportsTheGoldenAdapterByteForByte) {
   EXPECT_EQ(sorted(written["target_parameters"]), sorted(expected["target_parameters"]));
 }
 
+TEST(Peft, AFileHoldsThePairsAndNothingElse) {  // TC24: a frozen base in the file is a thousand times its size
+  const auto config = all_paths();
+  auto weights = read_weights(golden("hf/all_paths"), config).weights;
+  const LoadedAdapter adapter = load_adapter(golden(kLora), config, weights);
+  uint64_t payload = 0;
+  model::for_each_projection(config, weights, [&](const model::TensorSpec&, model::Projection& projection) {
+    if (projection.lora) payload += projection.lora->a_RK.nbytes() + projection.lora->b_NR.nbytes();
+  });
+  const TemporaryFolder folder;
+  write_adapter(folder / "out", config, weights, adapter.lora, "");
+  const uint64_t bytes = fs::file_size(folder / "out" / "adapter_model.safetensors");
+  EXPECT_GT(payload, 100'000U);
+  EXPECT_GT(bytes, payload);
+  // The header takes some 150 bytes for each of the two tensors of a pair.
+  EXPECT_LT(bytes, payload + 2 * 50 * 200);
+}
+
 TEST(Peft, RankStabilisedScaleIsWrittenAndRead) {
   const auto config = all_paths();
   model::LoraConfig lora = rank_two();

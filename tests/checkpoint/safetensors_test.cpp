@@ -78,8 +78,17 @@ std::vector<Malformed> malformed_files() {
       {"ProductWraps", one(R"({"dtype":"F32","shape":[4294967296,4294967296,2],"data_offsets":[0,8]})"), "overflows"},
       {"ProductOfElementsFitsButBytesWrap",
        one(R"({"dtype":"F64","shape":[2305843009213693953],"data_offsets":[0,8]})"), "overflows"},
+      {"ProductBeyondAnyFile", one(R"({"dtype":"U8","shape":[4611686018427387904],"data_offsets":[0,8]})"),
+       "overflows 60 bits"},
+      {"ZeroHidesSizeBeyondAnyFile", one(R"({"dtype":"I8","shape":[0,4611686018427387904],"data_offsets":[0,0]})"),
+       "overflows 60 bits"},
       {"ZeroHidesOverflow", one(R"({"dtype":"F32","shape":[0,4294967296,4294967296],"data_offsets":[0,0]})"),
        "overflows"},
+      {"SizeBeyond64Bits", one(R"({"dtype":"F32","shape":[18446744073709551616],"data_offsets":[0,8]})"),
+       "not negative"},
+      {"SizeThatNoDoubleHolds", one(R"({"dtype":"F32","shape":[1e999],"data_offsets":[0,8]})"), "a double can hold"},
+      {"DeepShape", one(R"({"dtype":"F32","shape":)" + std::string(5000, '[') + std::string(5000, ']') + "}"),
+       "nested more than 64 deep"},
       {"OffsetsNotPair", one(R"({"dtype":"F32","shape":[2],"data_offsets":[0,8,8]})"), "[begin, end]"},
       {"NegativeOffset", one(R"({"dtype":"F32","shape":[2],"data_offsets":[-8,0]})"), "[begin, end]"},
       {"BeginAfterEnd", one(R"({"dtype":"F32","shape":[2],"data_offsets":[8,0]})"), "begin <= end"},
@@ -113,6 +122,17 @@ TEST_P(MalformedFile, IsRefusedWithItsNameAndTheReason) {
 
 INSTANTIATE_TEST_SUITE_P(Safetensors, MalformedFile, ::testing::ValuesIn(malformed_files()),
                          [](const auto& info) { return info.param.name; });
+
+TEST(Safetensors, WhatIsFoundIsShownByItsBeginning) {
+  const TemporaryFolder folder;
+  const std::string name(100'000, 'n'), list(100'000, '1');
+  const std::string entry =
+      R"(":{"dtype":"F32","shape":[)" + list.substr(0, 15) + R"(],"data_offsets":[")" + list + "\"]}}";
+  const auto path = folder.write("a.safetensors", file_bytes("{\"" + name + entry, ""));
+  const std::string message = error_of<InputError>([&] { SafetensorsFile::open(path); });
+  EXPECT_NE(message.find("(100000 bytes)"), std::string::npos) << message.substr(0, 2000);
+  EXPECT_LT(message.size(), 2000U);
+}
 
 TEST(Safetensors, EveryTruncationOfAFileIsRefused) {
   const TemporaryFolder folder;

@@ -1,6 +1,9 @@
 #include "asterism/checkpoint/shards.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <fstream>
 
 #include <nlohmann/json.hpp>
 
@@ -161,6 +164,52 @@ TEST(Source, MalformedIndexesAreRefused) {
     folder.write(kIndex, content);
     const std::string message = error_of<InputError>([&] { Source::open(folder.path()); });
     EXPECT_NE(message.find(kIndex), std::string::npos) << content;
+  }
+}
+
+/// The message about a folder whose second shard something else stands for.
+template <typename Replace>
+std::string error_with_second_shard(Replace&& replace) {
+  const TemporaryFolder folder;
+  const fs::path shard = folder / "model-00002-of-00003.safetensors";
+  const std::string message = error_after(folder, [&](Json&) {
+    fs::rename(shard, folder / "moved");
+    replace(shard);
+  });
+  EXPECT_NE(message.find("model-00002-of-00003.safetensors"), std::string::npos) << message;
+  return message;
+}
+
+TEST(Source, WhatIsNoFileIsRefusedAsAShardAndNobodyWaits) {
+  const auto says = [](const std::string& message, const char* part) {
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  };
+  says(error_with_second_shard([](const fs::path& shard) { fs::create_directory(shard); }), "not a regular file");
+  says(error_with_second_shard([](const fs::path& shard) { ::mkfifo(shard.c_str(), 0600); }), "not a regular file");
+  says(error_with_second_shard([](const fs::path& shard) { fs::create_symlink("/dev/zero", shard); }),
+       "not a regular file");
+  says(error_with_second_shard([](const fs::path& shard) { fs::create_symlink(shard, shard); }), "cannot look it up");
+  says(error_with_second_shard([](const fs::path& shard) { fs::create_symlink("nothing", shard); }),
+       "1 missing shards");
+  says(error_with_second_shard([](const fs::path& shard) { std::ofstream(shard).flush(); }),
+       "at least 8 bytes, found 0");
+}
+
+// As in the cache of a download: the files lie elsewhere, under the names of their contents.
+TEST(Source, ReadsShardsAndIndexBehindLinks) {
+  const TemporaryFolder blobs, folder;
+  write_shards(blobs.path(), five_tensors(), 32);
+  for (const std::string& name : blobs.entries()) fs::create_symlink(blobs / name, folder / name);
+  const Source source = Source::open(folder.path());
+  EXPECT_EQ(source.names().size(), 5U);
+  EXPECT_TRUE(at::equal(source.tensor("t3"), at::full({4}, 3, at::kFloat)));
+}
+
+TEST(Source, NamesOutOfTheFolderAreNoFileNames) {
+  EXPECT_TRUE(is_plain_file_name("model-00001-of-00002.safetensors"));
+  for (const std::string& name : {std::string("../x"), std::string("/x"), std::string("a/b"), std::string(".."),
+                                  std::string("."), std::string(), std::string("a\0b", 3)}) {
+    EXPECT_FALSE(is_plain_file_name(name)) << name;
   }
 }
 

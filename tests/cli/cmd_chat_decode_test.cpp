@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "asterism/cli/commands.h"
+#include "tests/data/tokenizer_files.h"
 #include "tests/support/program.h"
 #include "tests/support/temporary_folder.h"
 
@@ -67,6 +68,19 @@ TEST(CmdChatDecode, ReadsTheDialectOfTheVariantFromStdin) {
   const auto wrong = run_asterism({"chat", "decode"}, row(text, "chat"));
   EXPECT_EQ(Json::parse(wrong.out).at("error").at("category"), "missing_eos");
   EXPECT_EQ(run_asterism({"chat", "decode", "--variant", "v5"}, "").exit_code, 2);
+}
+
+TEST(CmdChatDecode, TheFolderOfTheModelDecidesTheDialect) {
+  const testing::TemporaryFolder folder;
+  folder.write("tokenizer.json", data::small_tokenizer({}).dump());
+  folder.write("chat_template.jinja", "<｜System｜>");
+  const std::string text = "\n\n<｜DSML｜ calls>\n<｜DSML｜ invoke name=\"f\">\n</｜DSML｜ invoke>\n</｜DSML｜ calls>";
+  const auto answer = [&](const std::string& variant) {
+    return decode(row(text, "chat"), {.variant = variant, .tokenizer = folder.path()}).at(0);
+  };
+  EXPECT_EQ(answer("auto").at("message").at("tool_calls").size(), 1u);
+  EXPECT_EQ(answer("v4-0731").at("error").at("category"), "missing_eos");
+  EXPECT_EQ(run_asterism({"chat", "decode", "--tokenizer", folder / "absent"}, "").exit_code, 2);
 }
 
 }  // namespace

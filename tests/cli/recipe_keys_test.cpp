@@ -38,6 +38,19 @@ TEST(RecipeKeys, ARefusedValueLeavesTheRecipeAsItWas) {
   }
 }
 
+TEST(RecipeKeys, AnEffortIsAWordOrANumber) {
+  const RecipeKey& key = *find_key("data.reasoning_effort");
+  train::Recipe recipe;
+  for (const char* value : {"low", "1", "75", "100"}) {
+    EXPECT_TRUE(key.set(RecipeValue::scalar(value), recipe)) << value;
+    EXPECT_EQ(key.get(recipe), RecipeValue::scalar(value));
+  }
+  for (const char* value : {"0", "101", "-5", "1.5", "much", ""}) {
+    EXPECT_FALSE(key.set(RecipeValue::scalar(value), recipe)) << value;
+  }
+  EXPECT_EQ(recipe.data.reasoning_effort, "100");
+}
+
 TEST(RecipeKeys, EveryValueReadsAsItWasPrinted) {
   train::Recipe source;
   source.name = "demo";

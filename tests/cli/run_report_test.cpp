@@ -29,7 +29,7 @@ class RunReport : public ::testing::Test {
     const testing::TemporaryFolder folder;
     const data::DataSet data = data::make_data_set({{folder.write("rows.jsonl", data::numbered_rows(0, 3))}});
     const train::LoopInputs inputs{recipe_, model_, parameters_, data, nullptr, folder_, 5, at::kBFloat16};
-    return make_run_report(recipe_, model_, parameters_, inputs, summary_);
+    return make_run_report(recipe_, run_facts(model_, parameters_, parallel::Mesh()), inputs, summary_);
   }
 
   std::string description() const {

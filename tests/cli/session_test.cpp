@@ -99,6 +99,21 @@ TEST(Session, RowOptionsFollowTheDataSection) {
   EXPECT_EQ(row_options(section, nullptr, 97, "nowhere").thinking, data::Thinking::Chat);
 }
 
+TEST(Session, AnEffortThatTheVariantDoesNotHaveIsAFaultOfTheRecipeNotOfEveryRow) {
+  train::DataSection section;
+  section.reasoning_effort = "60";
+  section.variant = "v4.1";
+  EXPECT_EQ(row_options(section, nullptr, 97, "nowhere").chat.reasoning_effort,
+            (data::ReasoningEffort{data::EffortLevel::Number, 60}));
+  for (const auto& [variant, effort] : {std::pair("v4-0731", "60"), std::pair("v4-preview", "low")}) {
+    section.variant = variant;
+    section.reasoning_effort = effort;
+    const std::string message = error_of<InputError>([&] { row_options(section, nullptr, 97, "nowhere"); });
+    EXPECT_NE(message.find("data.reasoning_effort: "), std::string::npos) << message;
+    EXPECT_NE(message.find(std::string("the encoding is ") + variant), std::string::npos) << message;
+  }
+}
+
 TEST_F(SessionTokenizer, AutomaticVariantIsThatOfTheCheckpointAndLogged) {
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(variant_named("auto", folder_ / "without", nullptr), data::ChatVariant::V4_0731);

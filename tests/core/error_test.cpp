@@ -46,6 +46,9 @@ TEST(NearestName, FindsATypoAndRefusesTheUnrelated) {
   EXPECT_EQ(nearest_name("micro-batch", known), "micro_batch");
   EXPECT_EQ(nearest_name("qqqqqqqq", known), "");
   EXPECT_EQ(nearest_name("x", std::vector<std::string>{}), "");
+  const std::string longer(10'000'000, 'a');
+  EXPECT_EQ(nearest_name(longer, std::vector<std::string>{longer + "b"}), "") << "it would take for ever";
+  EXPECT_EQ(nearest_name("batch", std::vector<std::string>{longer, "bacth"}), "bacth");
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "asterism/core/file.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 
@@ -54,6 +55,31 @@ TEST(MappedFile, RefusesAMissingFileAndAFolderByName) {
   EXPECT_NE(missing.find("absent"), std::string::npos);
   const std::string directory = error_of<InputError>([&] { MappedFile::open(folder.path()); });
   EXPECT_NE(directory.find("not a regular file"), std::string::npos);
+}
+
+TEST(MappedFile, RefusesPipesAndDevicesWithoutWaiting) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  for (const std::filesystem::path& path : {folder / "pipe", std::filesystem::path("/dev/zero")}) {
+    const std::string message = error_of<InputError>([&] { MappedFile::open(path); });
+    EXPECT_EQ(message, path.string() + ": not a regular file");
+  }
+}
+
+TEST(PathExists, FollowsLinksAndTellsWhenItCannotKnow) {
+  namespace fs = std::filesystem;
+  const TemporaryFolder folder;
+  fs::create_symlink(folder.write("file", ""), folder / "link");
+  fs::create_symlink(folder / "absent", folder / "dangling");
+  fs::create_symlink(folder / "loop", folder / "loop");
+  EXPECT_TRUE(path_exists(folder / "file"));
+  EXPECT_TRUE(path_exists(folder / "link"));
+  EXPECT_FALSE(path_exists(folder / "absent"));
+  EXPECT_FALSE(path_exists(folder / "dangling"));
+  EXPECT_FALSE(path_exists(folder / "file" / "below"));
+  EXPECT_NE(error_of<InputError>([&] { path_exists(folder / "loop"); }).find("loop: cannot look it up"),
+            std::string::npos);
+  EXPECT_LT(error_of<InputError>([&] { path_exists(folder / std::string(100'000, 'x')); }).size(), 1000U);
 }
 
 TEST(FileWriter, WritesPartsInOrderAndReplacesWhatWasThere) {

@@ -47,6 +47,8 @@ TEST(PositionedFile, FailuresNameTheFile) {
             std::string::npos);
   EXPECT_NE(error_of<RunError>([&] { PositionedWriter(folder / "no" / "file", 1); }).find("cannot create"),
             std::string::npos);
+  EXPECT_NE(error_of<InputError>([&] { PositionedReader(folder.path()); }).find("not a regular file"),
+            std::string::npos);
   const PositionedReader reader(folder.write("short", "abc"));
   char buffer[8];
   EXPECT_NE(error_of<RunError>([&] { reader.read(buffer, 8, 1); }).find("short: ends at byte 3"), std::string::npos);

@@ -7,6 +7,8 @@
 #include <set>
 #include <string>
 
+#include "asterism/data/merge_table.h"
+
 namespace asterism::data {
 namespace {
 
@@ -34,22 +36,25 @@ TEST(PieceCache, KeysAreTheBytesAndTheirNumber) {
 TEST(PieceCache, GivesWhatWasInsertedOrNothing) {
   PieceCache cache;
   std::mt19937 random(3);
-  std::map<std::string, std::vector<int64_t>> inserted;
+  std::map<std::string, PieceCache::Tokens> inserted;
   size_t found = 0;
   for (int i = 0; i < 100000; ++i) {
     std::string piece;
     for (size_t size = 1 + random() % 3; piece.size() < size;) piece.push_back(static_cast<char>('a' + random() % 40));
     const PieceCache::Key key = PieceCache::key_of(piece);
     if (const PieceCache::Tokens* tokens = cache.find(key)) {
-      const std::vector<int64_t>& expected = inserted.at(piece);
+      const PieceCache::Tokens& expected = inserted.at(piece);
       for (size_t k = 0; k < PieceCache::kMaxTokens; ++k) {
-        ASSERT_EQ((*tokens)[k], k < expected.size() ? expected[k] : PieceCache::kNone);
+        ASSERT_EQ((*tokens)[k].id, expected[k].id);
+        ASSERT_EQ((*tokens)[k].length, expected[k].length);
       }
       ++found;
       continue;
     }
-    std::vector<int64_t> tokens;
-    for (size_t size = 1 + random() % PieceCache::kMaxTokens; tokens.size() < size;) tokens.push_back(random() % 1000);
+    PieceCache::Tokens tokens{};
+    for (size_t k = 0, size = 1 + random() % PieceCache::kMaxTokens; k < size; ++k) {
+      tokens[k] = {static_cast<uint32_t>(random() % MergeTable::kMaxToken), static_cast<uint32_t>(1 + random() % 15)};
+    }
     cache.insert(key, tokens);
     inserted[piece] = tokens;
   }

@@ -55,15 +55,26 @@ class StepReading : public ::testing::Test {
   test::TemporaryFolder folder_;
 };
 
-/// The steps [first, kSteps) as all ranks together read them.
-std::vector<std::string> read_steps(const DataSet& set, int ranks, int64_t workers, StreamPosition start,
-                                    int64_t first) {
-  std::vector<std::string> steps(kSteps);
+/// The steps [first, kSteps) as all ranks together read them, micro-batches in turn.
+std::vector<std::string> read_steps(const DataSet& set, int ranks, int64_t workers, StreamPosition start, int64_t first,
+                                    int64_t rows_at_once = 1) {
+  std::vector<std::vector<PackedRow>> steps(kSteps);
   for (int rank = 0; rank < ranks; ++rank) {
-    StepReader reader(set, {.rank = rank, .ranks = ranks, .workers = workers}, start);
-    for (int64_t step = first; step < kSteps; ++step) steps[static_cast<size_t>(step)] += described(reader.next());
+    const ReaderOptions options{.rank = rank, .ranks = ranks, .rows_at_once = rows_at_once, .workers = workers};
+    StepReader reader(set, options, start);
+    for (int64_t step = first; step < kSteps; ++step) {
+      auto& all = steps[static_cast<size_t>(step)];
+      all.resize(static_cast<size_t>(set.options().batch));
+      const auto rows = reader.next();
+      for (size_t i = 0; i < rows.size(); ++i) {
+        const auto block = static_cast<int64_t>(i) / rows_at_once, inside = static_cast<int64_t>(i) % rows_at_once;
+        all.at(static_cast<size_t>((block * ranks + rank) * rows_at_once + inside)) = rows[i];
+      }
+    }
   }
-  return steps;
+  std::vector<std::string> texts;
+  for (const auto& rows : steps) texts.push_back(described(rows));
+  return texts;
 }
 
 TEST_F(StepReading, EveryRankAndWorkerReadsTheSameGlobalOrder) {
@@ -73,6 +84,7 @@ TEST_F(StepReading, EveryRankAndWorkerReadsTheSameGlobalOrder) {
     for (const int ranks : {1, 2, 3, 8, 11}) {
       for (const int64_t workers : {0, 1, 2, 4}) {
         EXPECT_EQ(read_steps(set, ranks, workers, {}, 0), expected) << ranks << " ranks, " << workers << " workers";
+        EXPECT_EQ(read_steps(set, ranks, workers, {}, 0, /*rows_at_once=*/2), expected) << ranks << " ranks";
       }
     }
   }
@@ -173,6 +185,7 @@ TEST_F(StepReading, ImpossibleStartsAreRefused) {
   const DataSet set = make_data_set({{folder_ / "a.jsonl"}}, {.batch = 2});
   EXPECT_THROW(StepReader(set, {}, {0, set.rows_per_epoch(0) + 1}), InputError);
   EXPECT_THROW(StepReader(set, {.rank = 2, .ranks = 2}, {}), RunError);
+  EXPECT_THROW(StepReader(set, {.rows_at_once = 0}, {}), RunError);
 }
 
 TEST_F(StepReading, EvaluationReadsEveryRowOnceInTheOrderOfTheFiles) {

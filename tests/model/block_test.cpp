@@ -13,9 +13,9 @@ TEST(MoeHalf, CountsEveryTokenOnceAlsoWhenItIsRunAgain) {
   const auto context = make_stream_context(model.config, testing::tiny_batch(model.config, {12}), {});
   const at::Tensor x = testing::random_tensor({12, 4, 32}, "x").to(at::kFloat);
   LayerDecisions decisions;
-  const HalfOutput first = moe_half(model.weights.layers[2].moe, model.config.layers[2], 2, x, *context, decisions);
+  const UnitOutput first = moe_half(model.weights.layers[2].moe, model.config.layers[2], 2, x, *context, decisions);
   const at::Tensor chosen = decisions.expert_TK.clone();
-  const HalfOutput second = moe_half(model.weights.layers[2].moe, model.config.layers[2], 2, x, *context, decisions);
+  const UnitOutput second = moe_half(model.weights.layers[2].moe, model.config.layers[2], 2, x, *context, decisions);
   EXPECT_TRUE(at::equal(first.x_TND, second.x_TND));
   EXPECT_TRUE(at::equal(decisions.expert_TK, chosen));
   EXPECT_EQ(decisions.dispatch->offsets.back(), 12 * model.config.experts_per_token);

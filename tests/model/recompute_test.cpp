@@ -8,12 +8,12 @@ namespace asterism::model {
 namespace {
 
 // y = x * w + sum over x of v, with an auxiliary loss that depends on v alone; `runs` counts how often it is computed.
-HalfTask counting_task(const at::Tensor& w, const at::Tensor& v, const at::Tensor& unused, int* runs) {
-  HalfTask task;
+UnitTask counting_task(const at::Tensor& w, const at::Tensor& v, const at::Tensor& unused, int* runs) {
+  UnitTask task;
   task.slots = {w, v, unused};
   task.run = [runs](const at::Tensor& x, const std::vector<at::Tensor>& slots) {
     ++*runs;
-    return HalfOutput{x * slots[0] + x.sum() * slots[1], slots[1].square().sum()};
+    return UnitOutput{x * slots[0] + x.sum() * slots[1], slots[1].square().sum()};
   };
   return task;
 }
@@ -22,11 +22,11 @@ at::Tensor leaf(const std::string& name) {
   return testing::random_tensor({3}, name).requires_grad_(true);
 }
 
-TEST(RunHalf, GradientsEqualThePlainGraphInBothModes) {
+TEST(RunUnit, GradientsEqualThePlainGraphInBothModes) {
   for (const Recompute mode : {Recompute::kBlocks, Recompute::kNone}) {
     const at::Tensor x = leaf("x"), w = leaf("w"), v = leaf("v"), unused = leaf("unused");
     int runs = 0;
-    const HalfOutput output = run_half(counting_task(w, v, unused, &runs), x, mode);
+    const UnitOutput output = run_unit(counting_task(w, v, unused, &runs), x, mode);
     (output.x_TND.square().sum() + output.auxiliary).backward();
     EXPECT_EQ(runs, mode == Recompute::kBlocks ? 2 : 1);
 
@@ -40,11 +40,11 @@ TEST(RunHalf, GradientsEqualThePlainGraphInBothModes) {
   }
 }
 
-TEST(RunHalf, FrozenSlotsAndInputsGetNothing) {
+TEST(RunUnit, FrozenSlotsAndInputsGetNothing) {
   for (const Recompute mode : {Recompute::kBlocks, Recompute::kNone}) {
     const at::Tensor x = testing::random_tensor({3}, "x"), w = testing::random_tensor({3}, "w"), v = leaf("v");
     int runs = 0;
-    const HalfOutput output = run_half(counting_task(w, v, {}, &runs), x, mode);
+    const UnitOutput output = run_unit(counting_task(w, v, {}, &runs), x, mode);
     output.x_TND.sum().backward();
     EXPECT_FALSE(x.grad().defined());
     EXPECT_FALSE(w.grad().defined());
@@ -52,11 +52,11 @@ TEST(RunHalf, FrozenSlotsAndInputsGetNothing) {
   }
 }
 
-TEST(RunHalf, WithoutRecordingItRunsOnceAndRecordsNothing) {
+TEST(RunUnit, WithoutRecordingItRunsOnceAndRecordsNothing) {
   const at::Tensor x = leaf("x"), w = leaf("w"), v = leaf("v");
   int runs = 0;
   const at::NoGradGuard no_grad;
-  const HalfOutput output = run_half(counting_task(w, v, {}, &runs), x, Recompute::kBlocks);
+  const UnitOutput output = run_unit(counting_task(w, v, {}, &runs), x, Recompute::kBlocks);
   EXPECT_EQ(runs, 1);
   EXPECT_FALSE(output.x_TND.requires_grad());
 }

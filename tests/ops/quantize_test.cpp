@@ -267,6 +267,26 @@ TEST(RecodeFp4, IsExactOverFourteenPowersOfTwo) {
                         dequant_fp4(codes, scales, at::kFloat)));
 }
 
+// Every code under every pair of scales, by its value: the exact way and the rounding one give what the formats say.
+TEST(RecodeFp4, EveryCodeKeepsItsValueAndItsSignWhereThatIsPossible) {
+  std::vector<int64_t> row;
+  for (int64_t byte = 0; byte < 256; ++byte) row.push_back(byte);
+  const at::Tensor codes = at::tensor(row, at::kLong).to(at::kByte).view({1, 256}).repeat({2, 1});
+  for (const int64_t largest : {0, 3, 6, 7, 100, 250}) {
+    for (const int64_t below : {0, 1, 6, 13, 14, 15, 20}) {
+      if (below > largest) continue;
+      const at::Tensor scales =
+          at::tensor({largest, largest - below}, at::kLong).to(at::kByte).view({2, 1}).repeat({1, 16});
+      const at::Tensor want = dequant_fp4(codes, scales, at::kFloat);
+      const RecodedMatrix recoded = recode_fp4_as_fp8({codes, scales});
+      const at::Tensor got = dequant_fp8(recoded.matrix.bytes, recoded.matrix.scale, at::kFloat);
+      EXPECT_EQ(recoded.changed, got.ne(want).sum().item<int64_t>()) << largest << " " << below;
+      EXPECT_EQ(recoded.changed > 0, std::max<int64_t>(largest, 6) - (largest - below) > 14) << largest << " " << below;
+      EXPECT_TRUE(at::equal(got.signbit(), want.signbit())) << largest << " " << below;
+    }
+  }
+}
+
 TEST(RecodeFp4, CountsWhatIsLostBeyondThat) {
   const at::Tensor codes = at::full({2, 16}, 0x11, at::kByte);  // 0.5 everywhere
   const at::Tensor scales = at::tensor({120, 135}, at::kLong).to(at::kByte).view({2, 1});

@@ -42,6 +42,29 @@ def model():
     return json.dumps(json.loads(learned.to_str())["model"])
 
 
+def spelled(text):
+    """The bytes of a text in the byte alphabet."""
+    byte_level = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    return byte_level.pre_tokenize_str(text)[0][0]
+
+
+def odd_model(source):
+    """The model with merges in an order that no training gives, and with some that join parts of characters."""
+    odd = json.loads(model())
+    vocabulary, merges = odd["vocab"], odd["merges"]
+    parts = [character for text in "中丮串のé😀 " for character in spelled(text)]
+    for _ in range(source.randint(0, 30)):
+        pair = source.choice(parts), source.choice(parts)
+        if "".join(pair) in vocabulary:
+            continue
+        vocabulary["".join(pair)] = len(vocabulary)
+        merges.insert(source.randrange(len(merges)), list(pair))
+        parts.append("".join(pair))
+    if source.random() < 0.5:
+        source.shuffle(merges)
+    return odd
+
+
 def pre_tokenizer(source):
     kind = source.randrange(8)
     last = {"type": "ByteLevel", "add_prefix_space": source.random() < 0.3, "trim_offsets": True,
@@ -87,9 +110,8 @@ def texts(source, tokens):
     yield "".join(source.choices(tokenizer_texts.SCRIPTS[source.choice(list(tokenizer_texts.SCRIPTS))], k=2000))
 
 
-def file_with(pre, tokens, **changes):
-    learned = json.loads(model())
-    learned.update(changes)
+def file_with(pre, tokens, learned=None, **changes):
+    learned = {**(learned or json.loads(model())), **changes}
     return {"version": "1.0", "truncation": None, "padding": None, "added_tokens": tokens, "normalizer": None,
             "pre_tokenizer": pre, "post_processor": None, "model": learned,
             "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}}
@@ -99,8 +121,9 @@ def variant(seed, number):
     """A tokenizer.json as a value, and texts to compare on."""
     source = random.Random(f"{seed} {number}")
     pre = pre_tokenizer(source)
-    tokens = added_tokens(source, json.loads(model())["vocab"])
-    return file_with(pre, tokens, ignore_merges=source.random() < 0.4), list(texts(source, tokens))
+    learned = odd_model(source) if source.random() < 0.4 else json.loads(model())
+    tokens = added_tokens(source, learned["vocab"])
+    return file_with(pre, tokens, learned, ignore_merges=source.random() < 0.4), list(texts(source, tokens))
 
 
 def unsupported():

@@ -100,6 +100,24 @@ ssize_t write(int file, const void* data, size_t bytes) {
   return next(file, data, bytes);
 }
 
+ssize_t pwrite(int file, const void* data, size_t bytes, off_t offset) {
+  static auto* const next = system_function<ssize_t(int, const void*, size_t, off_t)>("pwrite");
+  if (fails(Kind::kWrite, file, nullptr)) return -1;
+  return next(file, data, bytes, offset);
+}
+
+int posix_fallocate(int file, off_t offset, off_t bytes) {
+  static auto* const next = system_function<int(int, off_t, off_t)>("posix_fallocate");
+  if (fails(Kind::kWrite, file, nullptr)) return errno;
+  return next(file, offset, bytes);
+}
+
+int ftruncate(int file, off_t bytes) noexcept {
+  static auto* const next = system_function<int(int, off_t)>("ftruncate");
+  if (fails(Kind::kWrite, file, nullptr)) return -1;
+  return next(file, bytes);
+}
+
 ssize_t sendfile(int to, int from, off_t* offset, size_t bytes) noexcept {
   static auto* const next = system_function<ssize_t(int, int, off_t*, size_t)>("sendfile");
   if (fails(Kind::kWrite, to, nullptr)) return -1;
@@ -128,6 +146,12 @@ int mkdir(const char* path, mode_t mode) noexcept {
   static auto* const next = system_function<int(const char*, mode_t)>("mkdir");
   if (fails(Kind::kMakeFolder, AT_FDCWD, path)) return -1;
   return next(path, mode);
+}
+
+int remove(const char* path) noexcept {
+  static auto* const next = system_function<int(const char*)>("remove");
+  if (fails(Kind::kRemove, AT_FDCWD, path)) return -1;
+  return next(path);
 }
 
 int unlinkat(int directory, const char* name, int flags) noexcept {

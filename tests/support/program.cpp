@@ -27,19 +27,25 @@ std::string content_of(const std::filesystem::path& path) {
 
 }  // namespace
 
-Program::Program(const std::vector<std::string>& arguments, const std::string& input) {
+Program::Program(const std::vector<std::string>& arguments, const std::string& input, const std::string& executable,
+                 const std::vector<std::string>& settings) {
   const std::string in = folder_.write("in", input), out = folder_.write("out", ""), err = folder_.write("err", "");
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, in.c_str(), O_RDONLY, 0);
   posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, out.c_str(), O_WRONLY, 0);
   posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, err.c_str(), O_WRONLY, 0);
-  std::vector<std::string> words = {ASTERISM_BINARY_DIR "/asterism"};
+  std::vector<std::string> words = {ASTERISM_BINARY_DIR "/" + executable};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
-  const int failure = ::posix_spawn(&process_, argv[0], &actions, nullptr, argv.data(), environ);
+  std::vector<std::string> variables = settings;  // the first of two values of one name counts
+  for (char** entry = environ; *entry != nullptr; ++entry) variables.emplace_back(*entry);
+  std::vector<char*> environment;
+  for (std::string& variable : variables) environment.push_back(variable.data());
+  environment.push_back(nullptr);
+  const int failure = ::posix_spawn(&process_, argv[0], &actions, nullptr, argv.data(), environment.data());
   posix_spawn_file_actions_destroy(&actions);
   if (failure != 0) throw std::runtime_error("cannot start " + words[0]);
 }

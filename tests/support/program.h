@@ -18,16 +18,19 @@ struct ProgramResult {
   std::string last_error_line() const;
 };
 
-/// A running build/asterism.
+/// A running build/asterism, or another program of the build folder.
 class Program {
  public:
-  explicit Program(const std::vector<std::string>& arguments, const std::string& input = "");
+  /// `settings`: NAME=value, set in its environment beside those of this process.
+  explicit Program(const std::vector<std::string>& arguments, const std::string& input = "",
+                   const std::string& executable = "asterism", const std::vector<std::string>& settings = {});
   ~Program();  // kills it when it still runs
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
   void send(int signal) const;
   bool runs();
+  pid_t id() const { return process_; }
   /// Returns when `ready` is true (true) or the program has ended (false). One that does neither within a minute is
   /// killed.
   bool wait_until(const std::function<bool()>& ready);

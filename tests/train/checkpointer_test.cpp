@@ -6,6 +6,7 @@
 #include <fstream>
 #include <latch>
 
+#include "asterism/checkpoint/manifest.h"
 #include "asterism/checkpoint/peft.h"
 #include "asterism/core/error.h"
 #include "asterism/model/lora.h"
@@ -225,6 +226,32 @@ TEST_F(CheckpointerTest, ADamagedNewestOneIsNeverPassedOverSilently) {
 TEST_F(CheckpointerTest, ACheckpointBeyondTheRunIsRefused) {
   save(101);
   EXPECT_NE(error_of<InputError>([&] { checkpointer().resume(); }).find("beyond the 100 steps"), std::string::npos);
+}
+
+TEST_F(CheckpointerTest, AStateThatNoRunWritesIsRefusedByName) {
+  using Json = nlohmann::ordered_json;
+  save(3);
+  const fs::path folder = states_.path_of(3);
+  const Json good = Json::parse(read_text(folder / "state.json"));
+  const auto write = [&](const Json& json) {
+    std::ofstream(folder / "state.json") << json.dump();
+    fs::remove(folder / "manifest.json");
+    checkpoint::write_manifest(folder);
+  };
+  for (const char* key : {"step", "data", "metrics", "updates", "recipe", "base"}) {
+    for (const Json& wrong : {Json(), Json("3"), Json::array(), Json::object(), Json(-1), Json(uint64_t{1} << 63)}) {
+      const bool harmless = wrong.is_object() && (key == std::string("base") || key == std::string("recipe"));
+      if (harmless) continue;  // nothing to compare is another matter
+      Json bad = good;
+      bad[key] = wrong;
+      if (wrong.is_null()) bad.erase(key);
+      write(bad);
+      const std::string error = error_of<InputError>([&] { checkpointer().resume(); });
+      EXPECT_NE(error.find(folder.string()), std::string::npos) << key << " " << wrong << ": " << error;
+    }
+  }
+  write(good);
+  EXPECT_EQ(checkpointer().resume(), 3);
 }
 
 TEST_F(CheckpointerTest, APastThatIsNotGoneOnFromIsSetAside) {

@@ -107,6 +107,12 @@ class Binder {
   void check_experts(const BoundTensor& bound) {
     const TensorSpec& spec = bound.spec;
     const Form& first = bound.first().form;
+    // Where the files hold next to nothing of it, a list of a billion missing experts would help nobody.
+    if (config_.num_experts > 1000 + static_cast<int64_t>(bound.of_expert.size())) {
+      problems_.add(kMissing, text(spec.name, ": expected ", config_.num_experts, " experts, found ",
+                                   bound.of_expert.size(), " matrices"));
+      return;
+    }
     for (int64_t expert = 0; expert < config_.num_experts; ++expert) {
       for (const Matrix matrix : packed_matrices(spec.name)) {
         const auto found = bound.of_expert.find({expert, matrix});

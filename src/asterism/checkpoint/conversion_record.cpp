@@ -11,6 +11,9 @@
 #include "asterism/checkpoint/shards.h"
 #include "asterism/core/error.h"
 #include "asterism/core/file.h"
+#include "asterism/core/folder.h"
+#include "asterism/core/shortened.h"
+#include "asterism/core/strict_json.h"
 
 namespace asterism::checkpoint {
 namespace fs = std::filesystem;
@@ -27,26 +30,42 @@ Record file_record(const std::string& name, const ConvertedFile& file) {
   return record;
 }
 
-std::pair<std::string, ConvertedFile> parse_file_record(const Record& record) {
-  return {record.at("file").get<std::string>(),
+std::pair<std::string, ConvertedFile> parse_file_record(const Record& record, const fs::path& origin) {
+  const auto name = record.at("file").get<std::string>();
+  if (!is_plain_file_name(name)) {
+    input_error(origin.string(), ": not the record of a conversion: expected the name of a file in this folder, found ",
+                shortened(record.dump()));
+  }
+  return {name,
           {record.at("bytes").get<uint64_t>(), record.at("crc32c").get<uint32_t>(), record.at("loss"),
            record.value("edits", Record())}};
 }
 
-Record read_record(const fs::path& folder) {
+/// What conversion.json says.
+struct ConversionResult {
+  Record request;
+  std::map<std::string, ConvertedFile> files;
+};
+
+ConversionResult read_record(const fs::path& folder) {
   const fs::path path = folder / kRecordName;
+  const Record record = parse_ordered_json(read_text(path), path.string());
   try {
-    Record record = Record::parse(read_text(path));
-    if (record.at("version") == kRecordVersion) return record;
-    input_error(path.string(), ": version ", record.at("version").dump(), ", expected ", kRecordVersion);
+    if (record.at("version") != kRecordVersion) {
+      input_error(path.string(), ": not the record of a conversion: expected version ", kRecordVersion, ", found ",
+                  shortened(record.at("version").dump()));
+    }
+    ConversionResult result{.request = record.at("request"), .files = {}};
+    for (const Record& file : record.at("files")) result.files.insert(parse_file_record(file, path));
+    return result;
   } catch (const nlohmann::json::exception& error) {
-    input_error(path.string(), ": not the record of a conversion: ", error.what());
+    input_error(path.string(), ": not the record of a conversion: ", shortened(error.what()));
   }
 }
 
 std::string difference(const Record& before, const Record& now) {
   const auto word = [](const Record& record, const std::string& key) {
-    return record.contains(key) ? record[key].dump() : "nothing";
+    return record.contains(key) ? shortened(record[key].dump()) : std::string("nothing");
   };
   Record keys = now;
   keys.update(before);
@@ -64,10 +83,13 @@ ConversionRecord::ConversionRecord(fs::path target, Record request)
     : target_(std::move(target)), request_(std::move(request)) {
   if (!target_.has_filename()) target_ = target_.parent_path();
   folder_ = target_.string() + ".incomplete";
-  if (fs::exists(target_)) {
-    const bool mine = fs::exists(target_ / kRecordName) && read_record(target_).at("request") == request_;
-    if (!mine) input_error(target_.string(), ": exists already; choose another folder or remove it first");
-    files_ = converted_files(target_);
+  if (path_exists(target_)) {
+    std::optional<ConversionResult> record;
+    if (path_exists(target_ / kRecordName)) record = read_record(target_);
+    if (!record || record->request != request_) {
+      input_error(target_.string(), ": exists already; choose another folder or remove it first");
+    }
+    files_ = std::move(record->files);
     complete_ = true;
     return;
   }
@@ -94,11 +116,13 @@ ConversionRecord::~ConversionRecord() {
 }
 
 void ConversionRecord::resume() {
+  remove_leftovers(folder_);  // the lock is held: nobody else writes here
   const fs::path journal = folder_ / kConversionJournal;
   std::optional<Record> before;
   if (fs::exists(folder_ / kRecordName)) {  // killed between the record and the folder's new name
-    before = read_record(folder_).at("request");
-    files_ = converted_files(folder_);
+    ConversionResult record = read_record(folder_);
+    before = std::move(record.request);
+    files_ = std::move(record.files);
   }
   // A last line without an end was cut off by the kill: its file counts as not written.
   std::string content = read_text(journal);
@@ -109,15 +133,15 @@ void ConversionRecord::resume() {
   try {
     std::istringstream lines(content);
     for (std::string line; std::getline(lines, line);) {
-      const Record record = Record::parse(line);
+      const Record record = parse_ordered_json(line, journal.string());
       if (record.contains("request")) {
         before = record["request"];
       } else {
-        files_.insert(parse_file_record(record));
+        files_.insert(parse_file_record(record, journal));
       }
     }
   } catch (const nlohmann::json::exception& error) {
-    input_error(journal.string(), ": damaged (", error.what(), "); remove the folder and convert again");
+    input_error(journal.string(), ": damaged (", shortened(error.what()), "); remove the folder and convert again");
   }
   if (before && *before != request_) {
     input_error(folder_.string(), ": belongs to another conversion (", difference(*before, request_),
@@ -147,9 +171,10 @@ void ConversionRecord::publish() {
   Record record = {{"version", kRecordVersion}, {"request", request_}, {"files", Record::array()}};
   for (const auto& [name, file] : files_) record["files"].push_back(file_record(name, file));
   write_text_atomically(folder_ / kRecordName, record.dump(1) + "\n");
-  fs::remove(folder_ / kConversionJournal);
-  sync_path(folder_);
   std::error_code failure;
+  fs::remove(folder_ / kConversionJournal, failure);
+  if (failure) run_error((folder_ / kConversionJournal).string(), ": cannot remove: ", failure.message());
+  sync_path(folder_);
   fs::rename(folder_, target_, failure);
   if (failure) run_error(target_.string(), ": cannot publish: ", failure.message());
   sync_path(target_.has_parent_path() ? target_.parent_path() : fs::path("."));
@@ -157,14 +182,7 @@ void ConversionRecord::publish() {
 }
 
 std::map<std::string, ConvertedFile> converted_files(const fs::path& folder) {
-  std::map<std::string, ConvertedFile> files;
-  try {
-    const Record record = read_record(folder);
-    for (const Record& file : record.at("files")) files.insert(parse_file_record(file));
-  } catch (const nlohmann::json::exception& error) {
-    input_error((folder / kRecordName).string(), ": not the record of a conversion: ", error.what());
-  }
-  return files;
+  return read_record(folder).files;
 }
 
 }  // namespace asterism::checkpoint

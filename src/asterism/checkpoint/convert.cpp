@@ -19,6 +19,7 @@
 #include "asterism/core/log.h"
 #include "asterism/core/positioned_file.h"
 #include "asterism/core/progress.h"
+#include "asterism/core/shortened.h"
 
 namespace asterism::checkpoint {
 namespace fs = std::filesystem;
@@ -148,9 +149,14 @@ class Conversion {
       record.publish();
     }
     EditTable edits;
-    for (const auto& [name, file] : record.files()) {
-      add_json(file.loss, losses_);
-      add_json(file.edits, edits);
+    try {
+      for (const auto& [name, file] : record.files()) {
+        add_json(file.loss, losses_);
+        add_json(file.edits, edits);
+      }
+    } catch (const nlohmann::json::exception& error) {
+      input_error(target.string(), ": the record of the conversion is damaged (", shortened(error.what()),
+                  "); remove the folder and convert again");
     }
     report.classes = classes();
     report.edited = edited(edits);

@@ -1,10 +1,10 @@
 #include "asterism/checkpoint/fingerprint.h"
 
 #include "asterism/checkpoint/shards.h"
-#include "asterism/checkpoint/strict_json.h"
 #include "asterism/core/content_hash.h"
 #include "asterism/core/error.h"
 #include "asterism/core/file.h"
+#include "asterism/core/strict_json.h"
 
 namespace asterism::checkpoint {
 namespace fs = std::filesystem;
@@ -15,6 +15,7 @@ constexpr uint64_t kWhole = 64 << 10, kSample = 4 << 10;
 
 std::string config_hash(const fs::path& path) {
   nlohmann::json config = parse_strict_json(read_text(path), path.string());
+  if (!config.is_object()) input_error(path.string(), ": expected a JSON object, found ", config.type_name());
   for (const char* key : {"_name_or_path", "dtype", "torch_dtype", "transformers_version"}) config.erase(key);
   ContentHash hash;
   hash.update(config.dump());

@@ -5,10 +5,11 @@
 #include <string>
 
 #include "asterism/checkpoint/problem_list.h"
-#include "asterism/checkpoint/strict_json.h"
 #include "asterism/core/content_hash.h"
 #include "asterism/core/error.h"
 #include "asterism/core/file.h"
+#include "asterism/core/shortened.h"
+#include "asterism/core/strict_json.h"
 
 namespace asterism::checkpoint {
 namespace fs = std::filesystem;
@@ -38,8 +39,9 @@ std::map<std::string, FileEntry> read_manifest(const fs::path& folder) {
     const bool whole = entry.is_object() && entry.contains("bytes") && entry["bytes"].is_number_unsigned() &&
                        entry.contains(kHash) && entry[kHash].is_string();
     if (!inside || !whole) {
-      input_error(path.string(), ": files['", name, "']: expected a file below the folder with 'bytes' and '", kHash,
-                  "', found ", entry.dump(), "; ", kRewrite);
+      input_error(path.string(), ": files['", shortened(name),
+                  "']: expected a file below the folder with 'bytes' and '", kHash, "', found ",
+                  shortened(entry.dump()), "; ", kRewrite);
     }
     entries[name] = {entry["bytes"].get<uint64_t>(), entry[kHash].get<std::string>()};
   }
@@ -66,11 +68,12 @@ void verify_manifest(const fs::path& folder) {
   ProblemList problems;
   for (const auto& [name, expected] : read_manifest(folder)) {
     const fs::path path = folder / name;
-    if (!fs::is_regular_file(path)) {
+    std::error_code unknown;  // a link to itself, a name too long: nothing that can be read
+    const bool present = fs::is_regular_file(path, unknown);
+    if (!present) {
       problems.add("missing files", name);
-    } else if (fs::file_size(path) != expected.bytes) {
-      problems.add("files of another size",
-                   text(name, ": expected ", expected.bytes, " bytes, found ", fs::file_size(path)));
+    } else if (const uint64_t bytes = fs::file_size(path); bytes != expected.bytes) {
+      problems.add("files of another size", text(name, ": expected ", expected.bytes, " bytes, found ", bytes));
     } else if (content_hash_of_file(path) != expected.hash) {
       problems.add("files of another content", text(name, ": its checksum is not the one in ", kManifest));
     }

@@ -7,6 +7,7 @@
 
 #include "asterism/checkpoint/problem_list.h"
 #include "asterism/core/error.h"
+#include "asterism/core/shortened.h"
 
 namespace asterism::checkpoint {
 using model::TensorSpec;
@@ -23,13 +24,19 @@ const char* const kPairDtype = "tensors of the wrong dtype";
 const char* const kNoExpert = "matrices of experts without a pair";
 const char* const kTwoPairs = "matrices with two pairs";
 const char* const kTwoInputs = "experts whose gate_proj and up_proj have different lora_A";
+const char* const kOldLayout = "expert matrices that older versions of PEFT lay out otherwise, with the same shape";
 const char* const kNotSaved = "missing tensors of modules_to_save";
 
 class AdapterBinder {
  public:
   AdapterBinder(const Source& source, const AdapterConfig& adapter, const model::Config& config)
       : source_(source), adapter_(adapter), specs_(projection_specs(config)) {
-    for (const TensorSpec& spec : model::match_modules(config, adapter.lora.modules_to_save)) saved_[spec.name] = spec;
+    try {
+      for (const TensorSpec& spec : model::match_modules(config, adapter.lora.modules_to_save))
+        saved_[spec.name] = spec;
+    } catch (const InputError& error) {
+      input_error((source.folder() / "adapter_config.json").string(), ": ", error.what());
+    }
   }
 
   BoundAdapter bind() {
@@ -38,7 +45,7 @@ class AdapterBinder {
     for (const auto& [matrix, names] : whole_) bind_whole(matrix, names, bound.pairs);
     for (const auto& [matrix, parts] : parts_) bind_parts(matrix, parts, bound.pairs);
     bind_saved(bound.saved);
-    if (bound.pairs.empty() && bound.saved.empty()) {
+    if (whole_.empty() && parts_.empty() && bound.saved.empty()) {
       problems_.add("adapters without tensors", "adapter_model.safetensors");
     }
     problems_.throw_if_any(source_.folder().string() + ": the adapter does not fit the model",
@@ -106,6 +113,12 @@ class AdapterBinder {
     const model::LoraShapes shapes = model::lora_shapes(specs_.at(matrix), lora.rank);
     check(names.a, shapes.a, lora.rank);
     check(names.b, shapes.b, lora.rank);
+    // Of other shapes, the shapes tell.
+    const std::vector<int64_t>& shape = specs_.at(matrix).shape;
+    if (shape.size() == 3 && shape[1] == shape[2] && !adapter_.has_current_layout()) {
+      const std::string version = adapter_.peft_version.empty() ? "no peft_version" : adapter_.peft_version;
+      problems_.add(kOldLayout, text(names.a, ": expected peft_version 0.21 or later, found ", shortened(version)));
+    }
     pairs[matrix] = {.a_RK = load(names.a), .b_NR = load(names.b), .scale = lora.scale()};
   }
 
@@ -116,29 +129,49 @@ class AdapterBinder {
     const int64_t num_experts = spec.shape[0], rows = spec.shape[1] / static_cast<int64_t>(matrices.size());
     const std::string some_path = adapter_path_of_part({packed, ExpertPart{0, matrices.front()}});
     const model::LoraConfig lora = adapter_.lora_of(some_path.substr(kAdapterRoot.size()));
+    if (!fits(packed, parts, lora.rank)) return;
     at::Tensor a_RK = at::empty({num_experts * lora.rank, spec.shape[2]}, at::kFloat);
     at::Tensor b_NRE = at::empty({spec.shape[1], lora.rank, num_experts}, at::kFloat);
-    bool fits = true;
     for (int64_t e = 0; e < num_experts; ++e) {
-      at::Tensor shared_a;
       for (size_t m = 0; m < matrices.size(); ++m) {
-        const auto found = parts.find({e, matrices[m]});
-        if (found == parts.end()) {
-          problems_.add(kNoExpert, adapter_path_of_part({packed, ExpertPart{e, matrices[m]}}));
-          fits = false;
-        } else if (!is_complete(found->second) || !check(found->second.a, {lora.rank, spec.shape[2]}, lora.rank) ||
-                   !check(found->second.b, {rows, lora.rank}, lora.rank)) {
-          fits = false;
-        }
-        if (!fits) continue;
-        const at::Tensor a = load(found->second.a);
-        if (shared_a.defined() && !at::equal(a, shared_a)) problems_.add(kTwoInputs, found->second.a);
-        shared_a = a;
-        a_RK.narrow(0, e * lora.rank, lora.rank).copy_(a);
-        b_NRE.narrow(0, static_cast<int64_t>(m) * rows, rows).select(2, e).copy_(load(found->second.b));
+        const PairNames& names = parts.at({e, matrices[m]});
+        a_RK.narrow(0, e * lora.rank, lora.rank).copy_(source_.tensor(names.a));
+        b_NRE.narrow(0, static_cast<int64_t>(m) * rows, rows).select(2, e).copy_(source_.tensor(names.b));
       }
     }
     pairs[packed] = {.a_RK = a_RK, .b_NR = b_NRE.flatten(1), .scale = lora.scale()};
+  }
+
+  /// Whether there is a pair of the right shape for each matrix of each expert, with one A for both halves of gate_up.
+  bool fits(const std::string& packed, const std::map<PartKey, PairNames>& parts, int64_t rank) {
+    const TensorSpec& spec = specs_.at(packed);
+    const std::vector<Matrix> matrices = packed_matrices(packed);
+    const int64_t num_experts = spec.shape[0], rows = spec.shape[1] / static_cast<int64_t>(matrices.size());
+    bool fits = true;
+    // Where the files hold next to nothing of it, a list of a billion missing experts would help nobody.
+    if (num_experts > 1000 + static_cast<int64_t>(parts.size())) {
+      problems_.add(kNoExpert, text(packed, ": expected ", num_experts, " experts, found ", parts.size(), " pairs"));
+      return false;
+    }
+    for (int64_t e = 0; e < num_experts; ++e) {
+      at::Tensor shared_a;
+      for (const Matrix matrix : matrices) {
+        const auto found = parts.find({e, matrix});
+        if (found == parts.end()) {
+          problems_.add(kNoExpert, adapter_path_of_part({packed, ExpertPart{e, matrix}}));
+          fits = false;
+        } else if (!is_complete(found->second) || !check(found->second.a, {rank, spec.shape[2]}, rank) ||
+                   !check(found->second.b, {rows, rank}, rank)) {
+          fits = false;
+        } else {
+          const at::Tensor a = source_.tensor(found->second.a);
+          const bool shared = !shared_a.defined() || at::equal(a.to(at::kFloat), shared_a.to(at::kFloat));
+          if (!shared) problems_.add(kTwoInputs, found->second.a);
+          shared_a = a;
+        }
+      }
+    }
+    return fits;
   }
 
   void bind_saved(std::map<std::string, at::Tensor>& saved) {

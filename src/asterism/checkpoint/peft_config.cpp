@@ -2,14 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <string_view>
 
-#include "asterism/checkpoint/strict_json.h"
 #include "asterism/core/error.h"
 #include "asterism/core/file.h"
+#include "asterism/core/shortened.h"
+#include "asterism/core/strict_json.h"
 
 namespace asterism::checkpoint {
 using Json = nlohmann::json;
@@ -57,8 +59,12 @@ bool contains(const Range& range, std::string_view value) {
   return std::find(std::begin(range), std::end(range), value) != std::end(range);
 }
 
+// The patterns of a file: PEFT writes a name for each matrix at most. Longer ones would take long to compile.
+constexpr size_t kMaxPatternBytes = 500, kMaxPatterns = 2'000;
+
 std::regex pattern_regex(const std::string& expression) {
-  return std::regex("(.*\\.)?(" + expression + ")");
+  // __polynomial: time that grows with the product of both lengths, where backtracking would take for ever on (a*)*b.
+  return std::regex("(.*\\.)?(" + expression + ")", std::regex::ECMAScript | std::regex_constants::__polynomial);
 }
 
 /// The value of the first expression that matches.
@@ -77,6 +83,14 @@ Json pattern_json(const std::vector<std::pair<std::string, Number>>& pattern) {
   return json;
 }
 
+// No matrix of a model has more rows; products of a rank and the sizes of a model stay within 63 bits.
+constexpr int64_t kMaxRank = 1'000'000;
+constexpr const char* kRankRange = "a whole number from 1 to 1000000";
+
+bool is_rank(const Json& value) {
+  return value.is_number_integer() && value.get<int64_t>() >= 1 && value.get<int64_t>() <= kMaxRank;
+}
+
 bool is_off(const Json& value) {
   return value.is_null() || value == false || ((value.is_object() || value.is_array()) && value.empty());
 }
@@ -93,7 +107,7 @@ class ConfigReader {
     AdapterConfig config;
     config.lora.targets.clear();
     const Json& rank = required("r");
-    if (!rank.is_number_integer() || rank.get<int64_t>() < 1) wrong("r", "a whole number from 1");
+    if (!is_rank(rank)) wrong("r", kRankRange);
     config.lora.rank = rank.get<int64_t>();
     const Json& alpha = required("lora_alpha");
     if (!alpha.is_number()) wrong("lora_alpha", "a number");
@@ -103,6 +117,7 @@ class ConfigReader {
     if (!dropout.is_number() || !(dropout >= 0.0 && dropout < 1.0)) wrong("lora_dropout", "0 <= p < 1");
     config.lora.dropout = dropout.get<double>();
     if (const Json base = value("base_model_name_or_path"); base.is_string()) config.base_model = base;
+    if (const Json version = value("peft_version"); version.is_string()) config.peft_version = version;
     config.target_parameters = names("target_parameters");
     config.lora.modules_to_save = names("modules_to_save");
     read_pattern("rank_pattern", config.rank_pattern);
@@ -122,8 +137,8 @@ class ConfigReader {
     }
     for (const auto& [key, setting] : json_.items()) {
       if (contains(kHarmlessKeys, key) || is_off(setting)) continue;
-      input_error(origin_, ": ", key, ": this feature of PEFT cannot be read, expected it to be off, found ",
-                  setting.dump());
+      input_error(origin_, ": ", shortened(key), ": this feature of PEFT cannot be read, expected it to be off, found ",
+                  shortened(setting.dump()));
     }
   }
 
@@ -141,18 +156,19 @@ class ConfigReader {
     constexpr bool kWhole = std::is_integral_v<Number>;
     const Json map = value(key);
     if (map.is_null()) return;
-    const char* expected = kWhole ? "expressions with whole numbers from 1" : "expressions with numbers";
+    const std::string expected = text("expressions with ", kWhole ? kRankRange : "numbers");
     if (!map.is_object()) wrong(key, expected);
+    if (map.size() > kMaxPatterns) wrong(key, text("at most ", kMaxPatterns, " expressions"));
     for (auto entry = map.begin(); entry != map.end(); ++entry) {
       const std::string& expression = entry.key();
       const Json& number = entry.value();
-      if (!number.is_number() || (kWhole && (!number.is_number_integer() || number.get<int64_t>() < 1))) {
-        wrong(key, expected);
-      }
+      if (!number.is_number() || (kWhole && !is_rank(number))) wrong(key, expected);
+      if (expression.size() > kMaxPatternBytes) wrong(key, text("expressions of at most ", kMaxPatternBytes, " bytes"));
       try {
         pattern_regex(expression);
       } catch (const std::regex_error& error) {
-        input_error(origin_, ": ", key, ": \"", expression, "\" is no regular expression (", error.what(), ")");
+        input_error(origin_, ": ", key, ": \"", shortened(expression), "\" is no regular expression (", error.what(),
+                    ")");
       }
       pattern.emplace_back(expression, number.get<Number>());
     }
@@ -172,7 +188,7 @@ class ConfigReader {
   }
 
   [[noreturn]] void wrong(const char* key, const std::string& expected) const {
-    input_error(origin_, ": ", key, ": expected ", expected, ", found ", value(key).dump());
+    input_error(origin_, ": ", key, ": expected ", expected, ", found ", shortened(value(key).dump()));
   }
 
   const std::string origin_;
@@ -184,6 +200,12 @@ class ConfigReader {
 bool AdapterConfig::targets_parameter(const std::string& path) const {
   return std::any_of(target_parameters.begin(), target_parameters.end(),
                      [&](const std::string& target) { return path == target || path.ends_with("." + target); });
+}
+
+bool AdapterConfig::has_current_layout() const {
+  int major = 0, minor = 0;
+  return std::sscanf(peft_version.c_str(), "%9d.%9d", &major, &minor) == 2 &&
+         std::pair(major, minor) >= std::pair(0, 21);
 }
 
 model::LoraConfig AdapterConfig::lora_of(const std::string& path) const {

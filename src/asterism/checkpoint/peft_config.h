@@ -19,10 +19,15 @@ struct AdapterConfig {
   std::optional<std::string> base_model = {};                      // base_model_name_or_path
   std::string target_modules = {};                  // a regular expression over whole module paths, as it is written
   std::vector<std::string> target_parameters = {};  // ends of parameter paths
+  std::string peft_version = {};                    // that wrote the file; "" when it does not say
 
   /// Whether target_parameters names this parameter ("model.layers.0.mlp.experts.down_proj"), by PEFT's rule: the whole
   /// path, or its end after a dot.
   bool targets_parameter(const std::string& path) const;
+
+  /// Whether the version lays the pairs of packed experts out as the current one: A [E r, in], B [out, r E]. Versions
+  /// before 0.21 took the rows of such a parameter for its columns.
+  bool has_current_layout() const;
 
   /// `lora` with the rank and alpha of one matrix, by PEFT's rule: the first expression that matches the whole path, or
   /// its end after a dot. `path` is that of the module, or of the parameter where PEFT adapts parameters

@@ -1,6 +1,7 @@
 #include "asterism/checkpoint/problem_list.h"
 
 #include "asterism/core/error.h"
+#include "asterism/core/shortened.h"
 
 namespace asterism::checkpoint {
 
@@ -13,7 +14,7 @@ constexpr size_t kShownPerKind = 10;
 void ProblemList::add(const std::string& kind, const std::string& finding) {
   if (counts_[kind]++ == 0) kinds_.push_back(kind);
   auto& shown = shown_[kind];
-  if (shown.size() < kShownPerKind) shown.push_back(finding);
+  if (shown.size() < kShownPerKind) shown.push_back(shortened(finding));
 }
 
 size_t ProblemList::count(const std::string& kind) const {

@@ -7,8 +7,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "asterism/checkpoint/strict_json.h"
 #include "asterism/core/error.h"
+#include "asterism/core/shortened.h"
+#include "asterism/core/strict_json.h"
 
 namespace asterism::checkpoint {
 namespace fs = std::filesystem;
@@ -54,6 +55,9 @@ std::string dtype_list() {
   return names;
 }
 
+// The product of a tensor's sizes and its width: far from where sums of a few sizes would overflow.
+constexpr int64_t kMaxTensorBytes = int64_t{1} << 60;
+
 constexpr const char* kHint = "; the download is incomplete or the file is corrupt";
 
 /// What the entry of one tensor is checked against, and where it stands for errors.
@@ -63,25 +67,30 @@ struct HeaderContext {
   uint64_t data_bytes = 0;
 };
 
+std::string shown(const Json& value) {
+  return shortened(value.dump());
+}
+
 template <typename... Parts>
 [[noreturn]] void entry_error(const HeaderContext& context, const std::string& name, const Parts&... parts) {
-  input_error(context.file, ": tensor '", name, "': ", parts..., kHint);
+  input_error(context.file, ": tensor '", shortened(name), "': ", parts..., kHint);
 }
 
 at::ScalarType parse_dtype(const HeaderContext& context, const std::string& name, const Json& value) {
-  if (!value.is_string()) entry_error(context, name, "expected a dtype name, found ", value.dump());
+  if (!value.is_string()) entry_error(context, name, "expected a dtype name, found ", shown(value));
   for (const Dtype& dtype : kDtypes) {
     if (value.get_ref<const std::string&>() == dtype.name) return dtype.type;
   }
-  input_error(context.file, ": tensor '", name, "': unknown dtype ", value.dump(), ", expected one of ", dtype_list());
+  input_error(context.file, ": tensor '", shortened(name), "': unknown dtype ", shown(value), ", expected one of ",
+              dtype_list());
 }
 
 std::vector<int64_t> parse_shape(const HeaderContext& context, const std::string& name, const Json& value) {
-  if (!value.is_array()) entry_error(context, name, "expected a list of sizes, found shape ", value.dump());
+  if (!value.is_array()) entry_error(context, name, "expected a list of sizes, found shape ", shown(value));
   std::vector<int64_t> shape;
   for (const Json& size : value) {
     if (!size.is_number_unsigned() || size.get<uint64_t>() > std::numeric_limits<int64_t>::max()) {
-      entry_error(context, name, "expected sizes that are not negative and fit 63 bits, found shape ", value.dump());
+      entry_error(context, name, "expected sizes that are not negative and fit 63 bits, found shape ", shown(value));
     }
     shape.push_back(size.get<int64_t>());
   }
@@ -94,20 +103,20 @@ uint64_t checked_bytes(const HeaderContext& context, const TensorInfo& info, con
   bool empty = false;
   for (const int64_t size : info.shape) {
     empty |= size == 0;
-    if (size != 0 && __builtin_mul_overflow(product, size, &product)) {
-      entry_error(context, info.name, "the number of bytes of shape ", shape.dump(), " overflows 63 bits");
+    if (size != 0 && (__builtin_mul_overflow(product, size, &product) || product > kMaxTensorBytes)) {
+      entry_error(context, info.name, "the number of bytes of shape ", shown(shape), " overflows 60 bits");
     }
   }
   return empty ? 0 : static_cast<uint64_t>(product);
 }
 
 TensorInfo parse_entry(const HeaderContext& context, const std::string& name, const Json& entry) {
-  if (!entry.is_object()) entry_error(context, name, "expected an object, found ", entry.dump());
+  if (!entry.is_object()) entry_error(context, name, "expected an object, found ", shown(entry));
   for (const char* key : {"dtype", "shape", "data_offsets"}) {
     if (!entry.contains(key)) entry_error(context, name, "the header entry has no '", key, "'");
   }
   if (entry.size() != 3) {
-    entry_error(context, name, "expected dtype, shape and data_offsets only, found ", entry.dump());
+    entry_error(context, name, "expected dtype, shape and data_offsets only, found ", shown(entry));
   }
   TensorInfo info{.name = name,
                   .dtype = parse_dtype(context, name, entry["dtype"]),
@@ -115,9 +124,9 @@ TensorInfo parse_entry(const HeaderContext& context, const std::string& name, co
   const Json& offsets = entry["data_offsets"];
   const bool pair =
       offsets.is_array() && offsets.size() == 2 && offsets[0].is_number_unsigned() && offsets[1].is_number_unsigned();
-  if (!pair) entry_error(context, name, "expected data_offsets [begin, end], found ", offsets.dump());
+  if (!pair) entry_error(context, name, "expected data_offsets [begin, end], found ", shown(offsets));
   const uint64_t begin = offsets[0].get<uint64_t>(), end = offsets[1].get<uint64_t>();
-  if (begin > end) entry_error(context, name, "expected begin <= end, found data_offsets ", offsets.dump());
+  if (begin > end) entry_error(context, name, "expected begin <= end, found data_offsets ", shown(offsets));
   if (end > context.data_bytes) {
     entry_error(context, name, "the data end at offset ", end, " of the data section, expected at most ",
                 context.data_bytes, " (the end of the file)");
@@ -126,18 +135,18 @@ TensorInfo parse_entry(const HeaderContext& context, const std::string& name, co
   info.bytes = end - begin;
   const uint64_t expected = checked_bytes(context, info, entry["shape"]);
   if (info.bytes != expected) {
-    entry_error(context, name, "dtype ", entry["dtype"].dump(), " and shape ", entry["shape"].dump(), " need ",
-                expected, " bytes, found data_offsets ", offsets.dump(), " (", info.bytes, " bytes)");
+    entry_error(context, name, "dtype ", shown(entry["dtype"]), " and shape ", shown(entry["shape"]), " need ",
+                expected, " bytes, found data_offsets ", shown(offsets), " (", info.bytes, " bytes)");
   }
   return info;
 }
 
 std::map<std::string, std::string> parse_metadata(const HeaderContext& context, const Json& value) {
   std::map<std::string, std::string> metadata;
-  if (!value.is_object()) input_error(context.file, ": __metadata__: expected an object, found ", value.dump(), kHint);
+  if (!value.is_object()) input_error(context.file, ": __metadata__: expected an object, found ", shown(value), kHint);
   for (const auto& [key, item] : value.items()) {
     if (!item.is_string()) {
-      input_error(context.file, ": __metadata__: expected text for '", key, "', found ", item.dump(), kHint);
+      input_error(context.file, ": __metadata__: expected text for '", shortened(key), "', found ", shown(item), kHint);
     }
     metadata[key] = item.get<std::string>();
   }
@@ -152,7 +161,7 @@ void check_tiling(const HeaderContext& context, const std::vector<TensorInfo>& t
     if (info.offset != next) {
       entry_error(context, info.name, "the data start at byte ", info.offset, " of the file, expected ", next,
                   info.offset < next ? " (they overlap " : " (they leave a hole after ",
-                  previous == nullptr ? "the header" : "'" + *previous + "'", ")");
+                  previous == nullptr ? "the header" : "'" + shortened(*previous) + "'", ")");
     }
     next += info.bytes;
     previous = &info.name;
@@ -234,7 +243,7 @@ const TensorInfo& SafetensorsFile::info(const std::string& name) const {
   std::vector<std::string> names;
   for (const TensorInfo& tensor : tensors_) names.push_back(tensor.name);
   const std::string nearest = nearest_name(name, names);
-  input_error(path().string(), ": has no tensor '", name, "'",
+  input_error(path().string(), ": has no tensor '", shortened(name), "'",
               nearest.empty() ? "" : "; the nearest is '" + nearest + "'");
 }
 

@@ -4,9 +4,10 @@
 #include <set>
 
 #include "asterism/checkpoint/problem_list.h"
-#include "asterism/checkpoint/strict_json.h"
 #include "asterism/core/error.h"
 #include "asterism/core/file.h"
+#include "asterism/core/shortened.h"
+#include "asterism/core/strict_json.h"
 
 namespace asterism::checkpoint {
 namespace fs = std::filesystem;
@@ -20,12 +21,6 @@ constexpr const char* kShardsHint =
 /// Shard file -> the tensors that the index places there.
 using ShardNames = std::map<std::string, std::set<std::string>>;
 
-// Only a plain file name: "../x", "/x" and "a/b" would read files that do not belong to this checkpoint.
-bool is_plain_file_name(const std::string& name) {
-  return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
-         name.find('\0') == std::string::npos;
-}
-
 ShardNames read_index(const fs::path& path) {
   const Json index = parse_strict_json(read_text(path), path.string());
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {
@@ -34,12 +29,13 @@ ShardNames read_index(const fs::path& path) {
   ShardNames shards;
   for (const auto& [name, shard] : index["weight_map"].items()) {
     if (!shard.is_string()) {
-      input_error(path.string(), ": weight_map['", name, "']: expected a file name, found ", shard.dump());
+      input_error(path.string(), ": weight_map['", shortened(name), "']: expected a file name, found ",
+                  shortened(shard.dump()));
     }
     const auto& file = shard.get_ref<const std::string&>();
     if (!is_plain_file_name(file)) {
-      input_error(path.string(), ": weight_map['", name, "']: expected the name of a file in the same folder, found ",
-                  shard.dump());
+      input_error(path.string(), ": weight_map['", shortened(name),
+                  "']: expected the name of a file in the same folder, found ", shortened(shard.dump()));
     }
     shards[file].insert(name);
   }
@@ -49,18 +45,24 @@ ShardNames read_index(const fs::path& path) {
 
 }  // namespace
 
+bool is_plain_file_name(const std::string& name) {
+  return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
+         name.find('\0') == std::string::npos;
+}
+
 Source Source::open(const fs::path& folder, const std::string& stem) {
   Source source;
   source.folder_ = folder;
-  if (fs::exists(folder / kConversionJournal)) {
+  if (path_exists(folder / kConversionJournal)) {
     input_error(folder.string(), ": is a conversion that was not finished (it holds ", kConversionJournal,
                 "); run the same asterism convert again, which continues it");
   }
   const fs::path single = folder / (stem + ".safetensors"), index = folder / (stem + ".safetensors.index.json");
-  const bool has_single = fs::exists(single), has_index = fs::exists(index);
+  const bool has_single = path_exists(single), has_index = path_exists(index);
   if (!has_single && !has_index) {
+    std::error_code unknown;
     input_error(folder.string(), ": expected ", single.filename().string(), " or ", index.filename().string(),
-                ", found ", fs::is_directory(folder) ? "neither" : "no such folder",
+                ", found ", fs::is_directory(folder, unknown) ? "neither" : "no such folder",
                 "; give the folder of a checkpoint");
   }
   if (has_single && has_index) {
@@ -71,7 +73,7 @@ Source Source::open(const fs::path& folder, const std::string& stem) {
 
   ProblemList problems;
   for (const auto& [file, listed] : read_index(index)) {
-    if (!fs::exists(folder / file)) {
+    if (!path_exists(folder / file)) {
       problems.add("missing shards", text(file, " (", listed.size(), " tensors)"));
       continue;
     }
@@ -106,7 +108,7 @@ const SafetensorsFile& Source::holder(const std::string& name) const {
   const auto found = locations_.find(name);
   if (found != locations_.end()) return files_[found->second];
   const std::string nearest = nearest_name(name, names());
-  input_error(folder_.string(), ": has no tensor '", name, "'",
+  input_error(folder_.string(), ": has no tensor '", shortened(name), "'",
               nearest.empty() ? "" : "; the nearest is '" + nearest + "'");
 }
 

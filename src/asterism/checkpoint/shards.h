@@ -16,6 +16,9 @@ namespace asterism::checkpoint {
 /// Lies in the folder of a conversion that is not finished (conversion_record.h).
 inline constexpr const char* kConversionJournal = "conversion.jsonl";
 
+/// Whether a file of this name lies in the folder whose file names it: "../x", "/x" and "a/b" do not.
+bool is_plain_file_name(const std::string& name);
+
 /// The tensors of a checkpoint folder, wherever they lie: <stem>.safetensors, or <stem>.safetensors.index.json and the
 /// shards that it names. Opening reads headers only.
 class Source {

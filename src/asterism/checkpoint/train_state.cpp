@@ -4,11 +4,12 @@
 #include <cstdio>
 
 #include "asterism/checkpoint/manifest.h"
-#include "asterism/checkpoint/strict_json.h"
 #include "asterism/core/error.h"
 #include "asterism/core/file.h"
 #include "asterism/core/folder.h"
 #include "asterism/core/log.h"
+#include "asterism/core/shortened.h"
+#include "asterism/core/strict_json.h"
 
 namespace asterism::checkpoint {
 namespace fs = std::filesystem;
@@ -71,10 +72,10 @@ void rename_folder(const fs::path& from, const fs::path& to) {
 
 void StateFolder::tidy() const {
   remove_leftovers(root_);
-  if (fs::exists(root_ / kProbe)) remove_folder(root_ / kProbe);
+  if (path_exists(root_ / kProbe)) remove_folder(root_ / kProbe);
   const std::vector<int64_t> existing = steps();
   const std::string newest = existing.empty() ? "" : step_name(existing.back()) + "\n";
-  const std::string named = fs::exists(root_ / kLatest) ? read_text(root_ / kLatest) : "";
+  const std::string named = path_exists(root_ / kLatest) ? read_text(root_ / kLatest) : "";
   if (newest == named) return;
   if (!newest.empty()) write_text_atomically(root_ / kLatest, newest);
   if (newest.empty()) fs::remove(root_ / kLatest);
@@ -121,7 +122,8 @@ std::vector<int64_t> StateFolder::steps() const {
   if (!fs::is_directory(root_)) return found;
   for (const auto& entry : fs::directory_iterator(root_)) {
     const auto step = step_of(entry.path().filename().string());
-    if (step && entry.is_directory()) found.push_back(*step);
+    std::error_code unknown;
+    if (step && entry.is_directory(unknown)) found.push_back(*step);
   }
   std::sort(found.begin(), found.end());
   return found;
@@ -132,18 +134,19 @@ fs::path StateFolder::path_of(int64_t step) const {
 }
 
 TrainState read_train_state(const fs::path& folder) {
-  if (!fs::is_directory(folder)) input_error(folder.string(), ": there is no such folder");
+  std::error_code unknown;
+  if (!fs::is_directory(folder, unknown)) input_error(folder.string(), ": there is no such folder");
   const fs::path info_path = folder / "state.json";
   TrainState state;
   // The version first: of a later format, not even the manifest need be what this program knows.
-  const auto parsed = parse_strict_json(read_text(info_path), info_path.string());
+  auto parsed = parse_ordered_json(read_text(info_path), info_path.string());
   const auto version = parsed.is_object() ? parsed.find("format_version") : parsed.end();
   if (!parsed.is_object() || version == parsed.end() || *version != kFormatVersion) {
     input_error(info_path.string(), ": expected a checkpoint of format_version ", kFormatVersion, ", found ",
-                parsed.is_object() && version != parsed.end() ? version->dump() : "none");
+                parsed.is_object() && version != parsed.end() ? shortened(version->dump()) : "none");
   }
   verify_manifest(folder);
-  state.info = nlohmann::ordered_json::parse(read_text(info_path));
+  state.info = std::move(parsed);
   const SafetensorsFile file = SafetensorsFile::open(folder / "state.safetensors");
   for (const TensorInfo& info : file.tensors()) state.tensors.push_back({info.name, file.view(info.name), {}});
   return state;

@@ -1,6 +1,8 @@
 #include "asterism/cli/commands.h"
 #include "asterism/cli/row_answers.h"
+#include "asterism/cli/session.h"
 #include "asterism/data/chat_decoder.h"
+#include "asterism/data/tokenizer.h"
 
 namespace asterism::cli {
 
@@ -24,11 +26,20 @@ bool declares_tools(const JsonValue& row) {
   return tools == nullptr || data::is_truthy(*tools);
 }
 
+// `auto` needs a folder to go by; without one it is the standard, as for a checkpoint that says nothing.
+data::ChatVariant variant_of(const ChatDecodeArgs& args) {
+  if (args.tokenizer.empty()) {
+    return args.variant == "auto" ? data::ChatOptions{}.variant : data::chat_variant(args.variant);
+  }
+  const data::Tokenizer tokenizer = data::Tokenizer::load(args.tokenizer);
+  return variant_named(args.variant, args.tokenizer, &tokenizer);
+}
+
 }  // namespace
 
 int run_chat_decode(const ChatDecodeArgs& args) {
   data::DecodeOptions options;
-  options.variant = data::chat_variant(args.variant);
+  options.variant = variant_of(args);
   options.mode = args.recover ? data::DecodeMode::Recover : data::DecodeMode::Strict;
   return answer_rows(args.file, [&](const JsonValue& row) {
     const std::string& completion = required_text(row, "text", "invalid_content");

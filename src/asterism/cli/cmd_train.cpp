@@ -1,4 +1,6 @@
 #include <iostream>
+#include <map>
+#include <optional>
 
 #include "asterism/checkpoint/fingerprint.h"
 #include "asterism/checkpoint/hf_checkpoint.h"
@@ -9,6 +11,7 @@
 #include "asterism/cli/recipe_values.h"
 #include "asterism/cli/run_report.h"
 #include "asterism/cli/run_signals.h"
+#include "asterism/cli/run_world.h"
 #include "asterism/cli/session.h"
 #include "asterism/core/content_hash.h"
 #include "asterism/core/error.h"
@@ -18,6 +21,9 @@
 #include "asterism/core/memory.h"
 #include "asterism/train/checkpoint_size.h"
 #include "asterism/train/loop.h"
+#include "asterism/train/run_ranks.h"
+#include "asterism/train/shared_parameters.h"
+#include "asterism/version.h"
 
 namespace asterism::cli {
 namespace fs = std::filesystem;
@@ -68,12 +74,13 @@ int64_t count_steps(const train::Recipe& recipe, const data::DataSet& data) {
          std::max<int64_t>(1, std::llround((recipe.train.epochs - whole) * static_cast<double>(after - before)));
 }
 
-void export_model(const train::Recipe& recipe, const train::RunFolder& folder, const model::Model& model) {
+void export_model(const train::Recipe& recipe, const train::RunFolder& folder, const model::Config& config,
+                  const model::Weights& weights) {
   // Written into the staging folder, so that weights and tokenizer appear together.
   AtomicFolder target(folder.model_folder(), /*replace=*/true);
   checkpoint::WriteOptions options;
   options.replace = true;
-  checkpoint::write_checkpoint(target.staging(), model.config, model.weights, options);
+  checkpoint::write_checkpoint(target.staging(), config, weights, options);
   copy_tokenizer(recipe.model.tokenizer, recipe.model.path, target.staging());
   target.publish();
   log_info("model written to ", folder.model_folder().string());
@@ -103,12 +110,74 @@ bool is_reported(const train::RunFolder& folder, int64_t step) {
   return report.is_object() && report.value("last_step", nlohmann::json()) == step;
 }
 
-}  // namespace
+model::Weights trained_model(const train::Recipe& recipe, const std::map<std::string, at::Tensor>& values) {
+  return train::with_values(load_model(recipe.model.path, train::Storage::kFp32), values);
+}
 
-int run_train(const TrainArgs& args) {
-  RunSignals signals;
-  train::Recipe recipe = read_recipe(args.recipe, args.overrides);
-  process_log().hold_lines();
+// A run whose loop has ended.
+struct EndedRun {
+  const train::Recipe& recipe;
+  const train::RunFolder& folder;
+  const model::Model& model;
+  const RunFacts& facts;
+  const train::LoopInputs& inputs;
+  const train::LoopSummary& summary;
+  dist::World& world;
+};
+
+// Writes the result and the report. All ranks call it.
+int finish_run(const EndedRun& run) {
+  const train::Recipe& recipe = run.recipe;
+  const train::RunFolder& folder = run.folder;
+  const train::LoopSummary& summary = run.summary;
+  const bool is_first = run.world.rank() == 0;
+  const bool nothing_left = summary.first_step == summary.last_step;
+  // Only the first rank may look: it is about to write what it looks for.
+  const bool reported = run.inputs.shared == nullptr || is_first ? is_reported(folder, run.inputs.steps) : false;
+  if (nothing_left && train::RunRanks(run.inputs.shared).any({.stop = reported}).stop) {
+    log_info("nothing to do: all ", run.inputs.steps, " steps are done; for more, raise train.steps or train.epochs");
+    return kDone;
+  }
+  const bool write_adapter = nothing_left && recipe.lora;  // a crash came between
+  const bool write_model = !recipe.lora && !summary.stopped;
+  model::Weights weights = run.model.weights;
+  if (run.inputs.shared != nullptr && (write_adapter || write_model)) {
+    // A full model is what the run started from with the trained tensors in their places.
+    const auto values = train::whole_values(*run.inputs.shared);
+    if (is_first) weights = write_adapter ? train::with_values(run.model, values) : trained_model(recipe, values);
+  }
+  if (!is_first) return summary.stopped ? kInterrupted : kDone;
+  const WorkInProgress writing(run.world);
+  if (write_adapter) run.inputs.write_adapter(folder.adapter_folder(), weights);
+  if (write_model) export_model(recipe, folder, run.model.config, weights);
+  folder.write_report(make_run_report(recipe, run.facts, run.inputs, summary));
+  for (const std::string& line : describe_run(recipe, folder, summary)) log_info(line);
+  return summary.stopped ? kInterrupted : kDone;
+}
+
+// The command of one rank: what this process was asked, without --ranks.
+std::vector<std::string> arguments_of_ranks(const TrainArgs& args) {
+  std::vector<std::string> arguments = {"asterism", "train", args.recipe};
+  for (const std::string& override : args.overrides) {
+    arguments.insert(arguments.end(), {"--set", override});
+  }
+  if (process_log().quiet()) arguments.emplace_back("--quiet");
+  return arguments;
+}
+
+// What must be the same on every rank before any work is done.
+void compare_ranks(dist::World& world, const train::Recipe& recipe) {
+  world.compare(
+      {{"version", kVersion}, {"recipe", recipe_to_yaml(recipe)}, {"checkpoint", base_record(recipe).dump()}});
+}
+
+// A run between reading its recipe and its end, on one rank.
+int train_on_rank(const TrainArgs& args, train::Recipe& recipe, const std::shared_ptr<dist::World>& world,
+                  RunSignals& signals) {
+  const bool is_first = world->rank() == 0;
+  const parallel::Mesh mesh =
+      mesh_of(recipe, args.dry_run && args.ranks > 0 ? static_cast<int>(args.ranks) : world->size());
+  std::optional<WorkInProgress> preparing(std::in_place, *world);
   model::Model model = load_model(recipe.model.path, recipe.model.storage);
   if (recipe.model.mtp_weight > 0.0 && model.config.num_mtp_layers == 0) {
     input_error("model.mtp_weight: the checkpoint ", recipe.model.path, " has no MTP layer; set it to 0");
@@ -120,9 +189,10 @@ int run_train(const TrainArgs& args) {
   const auto train_data = load_data(recipe.data.train, recipe, rows, "train", place);
   const auto eval_data =
       recipe.data.eval.empty() ? nullptr : load_data(plain_sources(recipe.data.eval), recipe, rows, "eval", place);
-  const auto parameters = prepare_parameters(recipe, model);
+  auto parameters = prepare_parameters(recipe, model);
   say_what_is_frozen(recipe, model);
   log_info(describe_weights(model));
+  if (mesh.ranks > 1) log_info(parallel::describe_mesh(mesh, static_cast<int>(model.config.num_experts)));
   const int64_t steps = count_steps(recipe, *train_data);
   if (recipe.schedule.warmup_steps > steps) {
     input_error("schedule.warmup_steps: ", recipe.schedule.warmup_steps, " exceeds the ", steps, " steps of the run");
@@ -132,19 +202,34 @@ int run_train(const TrainArgs& args) {
     say_what_a_checkpoint_takes(recipe, model.config);
     log_info("dry run: the recipe, the model and the data are fine; ", steps, " steps of ", recipe.train.batch,
              " rows");
-    process_log().close_file();
     return kDone;
   }
 
+  const RunFacts facts = run_facts(model, parameters, mesh);
+  const std::vector<train::Parameter> buffers =
+      recipe.lora ? std::vector<train::Parameter>() : train::full_buffers(model);
+  std::shared_ptr<parallel::ShardedModel> shared;
+  if (shares_model(recipe, mesh)) {
+    const bool strict = recipe.train.deterministic == train::Determinism::kStrict;
+    train::SharedParameters own =
+        train::share_parameters(model, std::move(parameters), make_comms(world, mesh), strict);
+    shared = own.model;
+    parameters = own.parameters;
+  }
+  preparing.reset();
   const train::RunFolder folder(fs::path(recipe.output) / recipe.name);
-  folder.create();
-  const FolderLock lock(folder.root());
-  folder.tidy();
-  process_log().open_file(folder.log_file());
+  std::optional<FolderLock> lock;
+  if (is_first) {
+    folder.create();
+    lock.emplace(folder.root());
+    folder.tidy();
+    process_log().open_file(folder.log_file());
+  }
   signals.catch_stops();
   train::LoopInputs inputs{recipe,          model,  parameters, *train_data,
                            eval_data.get(), folder, steps,      compute_type(recipe.model.compute)};
-  if (!recipe.lora) inputs.buffers = train::full_buffers(model);
+  inputs.buffers = buffers;
+  inputs.shared = shared.get();
   inputs.recipe_values = recipe_values(recipe);
   inputs.base = base_record(recipe);
   inputs.stop_requested = [&] { return signals.stop_requested(); };
@@ -160,19 +245,32 @@ int run_train(const TrainArgs& args) {
     };
   }
   const train::LoopSummary summary = train::run_loop(inputs);
-  const bool nothing_left = summary.first_step == summary.last_step;
-  if (nothing_left && is_reported(folder, steps)) {
-    log_info("nothing to do: all ", steps, " steps are done; for more, raise train.steps or train.epochs");
-    process_log().close_file();
-    return kDone;
+  return finish_run({recipe, folder, model, facts, inputs, summary, *world});
+}
+
+}  // namespace
+
+int run_train(const TrainArgs& args) {
+  RunSignals signals;
+  if (!args.dry_run) {
+    const auto code = launch_ranks(args.ranks, arguments_of_ranks(args));
+    if (code) return *code;
   }
-  if (nothing_left && recipe.lora)
-    inputs.write_adapter(folder.adapter_folder(), model.weights);  // a crash came between
-  if (!recipe.lora && !summary.stopped) export_model(recipe, folder, model);
-  folder.write_report(make_run_report(recipe, model, parameters, inputs, summary));
-  for (const std::string& line : describe_run(recipe, folder, summary)) log_info(line);
+  train::Recipe recipe = read_recipe(args.recipe, args.overrides);
+  const std::shared_ptr<dist::World> world = join_world();
+  if (world->rank() == 0) {
+    process_log().hold_lines();
+  } else {
+    process_log().set_quiet(true);  // what all would say, the first one says
+  }
+  int code = kDone;
+  world->run([&] {
+    compare_ranks(*world, recipe);
+    code = train_on_rank(args, recipe, world, signals);
+  });
+  world->leave();
   process_log().close_file();
-  return summary.stopped ? kInterrupted : kDone;
+  return code;
 }
 
 }  // namespace asterism::cli

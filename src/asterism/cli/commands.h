@@ -56,6 +56,7 @@ struct TrainArgs {
   std::string recipe;
   std::vector<std::string> overrides{};  // of --set
   bool dry_run = false;
+  int64_t ranks = 0;  // processes to start on this machine; 0: this one, or those of a launcher
 };
 int run_train(const TrainArgs& args);
 
@@ -120,7 +121,8 @@ struct ChatInspectArgs {
 int run_chat_inspect(const ChatInspectArgs& args);
 
 struct ChatDecodeArgs {
-  std::string variant = "v4-0731";
+  std::string variant = "auto";
+  std::string tokenizer{};  // what `auto` goes by; may be empty
   bool recover = false;
   std::string file = "-";
 };

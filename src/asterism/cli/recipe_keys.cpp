@@ -74,6 +74,21 @@ RecipeKey whole(std::string path, int64_t least, Field<int64_t> field) {
   return key;
 }
 
+/// A number of ranks, or 0 for "auto".
+RecipeKey ranks_or_auto(std::string path, Field<int64_t> field) {
+  RecipeKey key{.path = std::move(path), .expected = "auto, or a whole number, at least 1"};
+  key.set = [field](const RecipeValue& value, Recipe& recipe) {
+    const std::string* item = scalar_of(value);
+    if (!item) return false;
+    const auto number = *item == "auto" ? std::optional<int64_t>(0) : parse_whole<int64_t>(*item);
+    if (!number || *number < 0 || (*number == 0 && *item != "auto")) return false;
+    field(recipe) = *number;
+    return true;
+  };
+  key.get = getter<int64_t>(field, [](const int64_t& number) { return number == 0 ? "auto" : std::to_string(number); });
+  return key;
+}
+
 RecipeKey seed_key(std::string path, Field<uint64_t> field) {
   RecipeKey key{.path = std::move(path), .expected = "a whole number from 0 to 2^64 - 1"};
   key.set = [field](const RecipeValue& value, Recipe& recipe) {
@@ -208,6 +223,22 @@ RecipeKey word(std::string path, const std::vector<std::string>& words, Field<st
   return key;
 }
 
+/// One of a few words, or a whole number from 1 to `most`.
+RecipeKey word_or_number(std::string path, const std::vector<std::string>& words, int64_t most,
+                         Field<std::string> field) {
+  RecipeKey key = word(std::move(path), words, field);
+  key.expected += text(", or a whole number from 1 to ", most);
+  key.set = [is_word = key.set, most, field](const RecipeValue& value, Recipe& recipe) {
+    const std::string* item = scalar_of(value);
+    const auto number = item ? parse_whole<int64_t>(*item) : std::nullopt;
+    if (!number) return is_word(value, recipe);
+    if (*number < 1 || *number > most) return false;
+    field(recipe) = std::to_string(*number);
+    return true;
+  };
+  return key;
+}
+
 /// A word for each value of an enumeration.
 template <typename Enum>
 RecipeKey choice(std::string path, std::vector<std::pair<std::string, Enum>> choices, Field<Enum> field) {
@@ -313,8 +344,8 @@ std::vector<RecipeKey> data_keys() {
           [](Recipe & r) -> auto& { return r.data.variant; }),
       word(
           "data.thinking", {"auto", "chat", "thinking"}, [](Recipe & r) -> auto& { return r.data.thinking; }),
-      word(
-          "data.reasoning_effort", {"none", "low", "high", "max"},
+      word_or_number(
+          "data.reasoning_effort", {"none", "low", "high", "max"}, 100,
           [](Recipe & r) -> auto& { return r.data.reasoning_effort; }),
       truth(
           "data.drop_thinking", [](Recipe & r) -> auto& { return r.data.drop_thinking; }),
@@ -345,6 +376,7 @@ std::vector<RecipeKey> data_keys() {
 }
 
 std::vector<RecipeKey> lora_and_train_keys() {
+  using train::Determinism;
   using train::RecomputeMode;
   return {
       any_text(
@@ -364,6 +396,12 @@ std::vector<RecipeKey> lora_and_train_keys() {
           "lora.modules_to_save", "a list of modules such as lm_head or mlp.gate",
           [](Recipe & r) -> auto& { return lora(r).config.modules_to_save; }),
       whole(
+          "parallel.expert", 1, [](Recipe & r) -> auto& { return r.parallel.expert; }),
+      ranks_or_auto(
+          "parallel.shard", [](Recipe & r) -> auto& { return r.parallel.shard; }),
+      ranks_or_auto(
+          "parallel.replicate", [](Recipe & r) -> auto& { return r.parallel.replicate; }),
+      whole(
           "train.steps", 1, [](Recipe & r) -> auto& { return r.train.steps; }),
       number(
           "train.epochs", kPositive, [](Recipe & r) -> auto& { return r.train.epochs; }),
@@ -374,6 +412,9 @@ std::vector<RecipeKey> lora_and_train_keys() {
       choice<RecomputeMode>(
           "train.recompute", {{"blocks", RecomputeMode::kBlocks}, {"none", RecomputeMode::kNone}},
           [](Recipe & r) -> auto& { return r.train.recompute; }),
+      choice<Determinism>(
+          "train.deterministic", {{"fast", Determinism::kFast}, {"strict", Determinism::kStrict}},
+          [](Recipe & r) -> auto& { return r.train.deterministic; }),
       number(
           "train.balance_loss", kNotNegative, [](Recipe & r) -> auto& { return r.train.balance_loss; }),
   };

@@ -22,11 +22,15 @@ std::string fixed(double value, int digits) {
 
 }  // namespace
 
-nlohmann::ordered_json make_run_report(const train::Recipe& recipe, const model::Model& model,
-                                       const std::vector<train::Parameter>& parameters, const train::LoopInputs& inputs,
-                                       const train::LoopSummary& summary) {
+RunFacts run_facts(const model::Model& model, const std::vector<train::Parameter>& parameters,
+                   const parallel::Mesh& mesh) {
+  return {train::count_elements(parameters), model::bytes_by_storage(model.config, model.weights), mesh};
+}
+
+nlohmann::ordered_json make_run_report(const train::Recipe& recipe, const RunFacts& facts,
+                                       const train::LoopInputs& inputs, const train::LoopSummary& summary) {
   int64_t total = 0;
-  for (const model::TensorSpec& spec : model::tensor_specs(model.config)) {
+  for (const model::TensorSpec& spec : model::tensor_specs(inputs.model.config)) {
     if (spec.role != model::TensorRole::kTable) total += c10::multiply_integers(spec.shape);
   }
   nlohmann::ordered_json report;
@@ -36,12 +40,15 @@ nlohmann::ordered_json make_run_report(const train::Recipe& recipe, const model:
                        {"threads", at::get_num_threads()},
                        {"matmul_fp32", ops::matmul_provider(at::kFloat)},
                        {"matmul_bf16", ops::matmul_provider(at::kBFloat16)}};
-  report["layout"] = {{"ranks", 1}};
+  report["layout"] = {{"ranks", facts.mesh.ranks},
+                      {"expert", facts.mesh.expert},
+                      {"shard", facts.mesh.shard},
+                      {"replicate", facts.mesh.replicate}};
   report["compute"] = c10::toString(inputs.compute);
   report["mode"] = recipe.lora ? "lora" : "full";
   report["parameters_total"] = total;
-  report["parameters_trained"] = train::count_elements(parameters);
-  report["weight_bytes"] = model::bytes_by_storage(model.config, model.weights);
+  report["parameters_trained"] = facts.trained_numbers;
+  report["weight_bytes"] = facts.weight_bytes;
   report["first_step"] = summary.first_step;
   report["last_step"] = summary.last_step;
   report["steps"] = inputs.steps;

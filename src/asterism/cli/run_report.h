@@ -8,11 +8,19 @@
 
 namespace asterism::cli {
 
-/// report.json of a run: versions, machine, layout, totals, throughput, peak memory, final losses. SI units. What was
-/// not computed in this process (losses when no step was left, evaluations without data) has no key.
-nlohmann::ordered_json make_run_report(const train::Recipe& recipe, const model::Model& model,
-                                       const std::vector<train::Parameter>& parameters, const train::LoopInputs& inputs,
-                                       const train::LoopSummary& summary);
+/// report.json of a run, by make_run_report: versions, machine, layout, totals, throughput, peak memory, final losses.
+/// SI units. What was not computed in this process (losses when no step was left, evaluations without data) has no key.
+/// What the report tells of a model before ranks share it.
+struct RunFacts {
+  int64_t trained_numbers = 0;
+  nlohmann::ordered_json weight_bytes = {};
+  parallel::Mesh mesh = {};
+};
+RunFacts run_facts(const model::Model& model, const std::vector<train::Parameter>& parameters,
+                   const parallel::Mesh& mesh);
+
+nlohmann::ordered_json make_run_report(const train::Recipe& recipe, const RunFacts& facts,
+                                       const train::LoopInputs& inputs, const train::LoopSummary& summary);
 
 /// Memory of the weights by how they are kept, in one line.
 std::string describe_weights(const model::Model& model);

@@ -5,13 +5,13 @@
 
 #include "asterism/checkpoint/hf_checkpoint.h"
 #include "asterism/checkpoint/peft.h"
+#include "asterism/cli/numbers.h"
 #include "asterism/cli/recipe_keys.h"
 #include "asterism/core/error.h"
 #include "asterism/core/file.h"
 #include "asterism/core/log.h"
 #include "asterism/core/progress.h"
 #include "asterism/data/chat_markup.h"
-#include "asterism/data/data_files.h"
 #include "asterism/data/fingerprint.h"
 #include "asterism/data/source_summary.h"
 #include "asterism/data/variant_detection.h"
@@ -37,6 +37,20 @@ data::FitOptions fit_options(const train::DataSection& section) {
 data::Thinking thinking(const std::string& name) {
   if (name == "chat") return data::Thinking::Chat;
   return name == "thinking" ? data::Thinking::Thinking : data::Thinking::Auto;
+}
+
+// A level that the variant does not have would make every row bad: that is no fault of the rows.
+data::ReasoningEffort effort(const std::string& level, data::ChatVariant variant) {
+  const auto number = parse_whole<int64_t>(level);
+  data::ChatOptions options{.variant = variant};
+  options.reasoning_effort = number ? data::ReasoningEffort{data::EffortLevel::Number, static_cast<int>(*number)}
+                                    : data::reasoning_effort(level);
+  try {
+    data::effort_text(options);
+  } catch (const data::ChatError& error) {
+    input_error("data.reasoning_effort: ", error.explanation(), "; the encoding is ", data::variant_name(variant));
+  }
+  return options.reasoning_effort;
 }
 
 void report_origin(const char* what, const data::PreparedData& prepared) {
@@ -174,7 +188,7 @@ data::RowOptions row_options(const train::DataSection& section, std::shared_ptr<
   options.chat.reject_unframeable = section.reject_unframeable;
   options.chat.special_in_content = data::special_in_content(section.special_in_content);
   options.chat.drop_thinking = section.drop_thinking;
-  options.chat.reasoning_effort = data::reasoning_effort(section.reasoning_effort);
+  options.chat.reasoning_effort = effort(section.reasoning_effort, options.chat.variant);
   options.loss.history = data::history(section.history);
   options.thinking = thinking(section.thinking);
   options.bad_rows = section.bad_rows == "skip" ? data::BadRows::Skip : data::BadRows::Error;
@@ -203,12 +217,17 @@ std::unique_ptr<data::DataSet> load_data(const std::vector<data::DataSource>& so
   preparation.rows = options;
   preparation.fit = fit_options(recipe.data);
   preparation.workers = recipe.data.workers;
-  for (const data::DataSource& source : sources) {
-    log_info(what, ": ", data::describe_source(source.path, data::data_files(source.path)));
+  const std::vector<data::DataFile> files = data::list_files(sources);
+  for (size_t number = 0; number < sources.size(); ++number) {
+    std::vector<fs::path> paths;
+    for (const data::DataFile& file : files) {
+      if (file.source == static_cast<int64_t>(number)) paths.push_back(file.path);
+    }
+    log_info(what, ": ", data::describe_source(sources[number].path, paths));
   }
   Progress progress({.label = text("read ", what), .unit = "rows"});
   data::PreparedData prepared =
-      data::prepare_data(sources, preparation, place, [&](int64_t rows) { progress.update(rows); });
+      data::prepare_files(files, preparation, place, [&](int64_t rows) { progress.update(rows); });
   report_origin(what, prepared);
 
   data::DataSetOptions set;

@@ -24,6 +24,10 @@ Command train_command() {
               {.name = "--set",
                .target = &args->overrides,
                .help = "section.key=value: overrides a key of the recipe; may be repeated"},
+              {.name = "--ranks",
+               .target = &args->ranks,
+               .help = "Processes to start on this machine (docs/parallelism.md); without it torchrun, Slurm and "
+                       "mpirun are recognised"},
               {.name = "--dry-run",
                .target = &args->dry_run,
                .help = "Check recipe, model and data and say what would run, without training"},

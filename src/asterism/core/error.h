@@ -50,7 +50,7 @@ std::string user_message(const std::exception& error);
 template <typename Range>
 std::string nearest_name(const std::string& name, const Range& known);
 
-/// Levenshtein distance.
+/// Levenshtein distance; where a text is longer than 500 bytes, an upper bound that costs nothing.
 size_t edit_distance(const std::string& a, const std::string& b);
 
 template <typename Range>

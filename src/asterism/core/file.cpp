@@ -9,8 +9,10 @@
 #include <cerrno>
 #include <cstring>
 #include <random>
+#include <utility>
 
 #include "asterism/core/error.h"
+#include "asterism/core/shortened.h"
 
 namespace asterism {
 namespace fs = std::filesystem;
@@ -41,15 +43,29 @@ void rename_checked(const fs::path& from, const fs::path& to, const char* purpos
 
 }  // namespace
 
-std::shared_ptr<const MappedFile> MappedFile::open(const fs::path& path) {
-  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+OpenedFile open_regular_file(const fs::path& path) {
+  // Without O_NONBLOCK, opening a pipe waits for a writer. For regular files it has no meaning.
+  Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   if (file.value < 0) input_error(path.string(), ": cannot open: ", reason());
   struct stat info {};
   if (::fstat(file.value, &info) != 0) input_error(path.string(), ": cannot read its size: ", reason());
   if (!S_ISREG(info.st_mode)) input_error(path.string(), ": not a regular file");
+  return {std::exchange(file.value, -1), static_cast<uint64_t>(info.st_size)};
+}
+
+bool path_exists(const fs::path& path) {
+  std::error_code failure;
+  const bool found = fs::exists(path, failure);
+  if (failure) input_error(shortened(path.string()), ": cannot look it up: ", failure.message());
+  return found;
+}
+
+std::shared_ptr<const MappedFile> MappedFile::open(const fs::path& path) {
+  const OpenedFile opened = open_regular_file(path);
+  const Descriptor file{opened.descriptor};
   std::shared_ptr<MappedFile> mapped(new MappedFile);
   mapped->path_ = path;
-  mapped->size_ = static_cast<uint64_t>(info.st_size);
+  mapped->size_ = opened.bytes;
   if (mapped->size_ == 0) return mapped;
   void* address = ::mmap(nullptr, mapped->size_, PROT_READ, MAP_PRIVATE, file.value, 0);
   if (address == MAP_FAILED) input_error(path.string(), ": cannot map ", mapped->size_, " bytes: ", reason());

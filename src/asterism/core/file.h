@@ -9,6 +9,20 @@
 
 namespace asterism {
 
+/// A regular file that is open for reading. The owner closes the descriptor.
+struct OpenedFile {
+  int descriptor = -1;
+  uint64_t bytes = 0;
+};
+
+/// InputError when the file cannot be opened or is something else: a folder, a device, a pipe (nobody waits for its
+/// other end). Symbolic links are followed.
+OpenedFile open_regular_file(const std::filesystem::path& path);
+
+/// Whether there is a file or folder of this name; a link to nothing is none. InputError when the system cannot tell
+/// (a loop of links, a name too long, a folder that may not be searched).
+bool path_exists(const std::filesystem::path& path);
+
 /// A whole file mapped read-only. Pages are read when touched. Closing unmaps, so views must keep the object alive.
 class MappedFile {
  public:

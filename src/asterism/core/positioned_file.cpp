@@ -1,13 +1,13 @@
 #include "asterism/core/positioned_file.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 
 #include "asterism/core/error.h"
+#include "asterism/core/file.h"
 
 namespace asterism {
 namespace fs = std::filesystem;
@@ -21,12 +21,9 @@ std::string last_reason() {
 }  // namespace
 
 PositionedReader::PositionedReader(fs::path path) : path_(std::move(path)) {
-  descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
-  struct stat info {};
-  if (descriptor_ < 0 || ::fstat(descriptor_, &info) != 0) {
-    input_error(path_.string(), ": cannot open: ", last_reason());
-  }
-  size_ = static_cast<uint64_t>(info.st_size);
+  const OpenedFile opened = open_regular_file(path_);
+  descriptor_ = opened.descriptor;
+  size_ = opened.bytes;
 }
 
 PositionedReader::~PositionedReader() {

@@ -10,7 +10,7 @@ namespace asterism {
 /// whose pages would count as memory of the process.
 class PositionedReader {
  public:
-  /// InputError when the file cannot be opened.
+  /// InputError when it is no regular file that can be opened.
   explicit PositionedReader(std::filesystem::path path);
   ~PositionedReader();
   PositionedReader(const PositionedReader&) = delete;

@@ -1,6 +1,7 @@
 #include "asterism/data/added_tokens.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "asterism/data/unicode_class.h"
 #include "asterism/data/utf8.h"
@@ -34,6 +35,14 @@ size_t end_of_white_space_after(std::string_view text, size_t begin, size_t end)
   return begin;
 }
 
+uint64_t eight_times(char byte) {
+  return uint64_t{static_cast<unsigned char>(byte)} * 0x0101010101010101ull;
+}
+
+bool has_zero_byte(uint64_t word) {
+  return ((word - 0x0101010101010101ull) & ~word & 0x8080808080808080ull) != 0;
+}
+
 AddedToken read_token(const JsonPart& entry) {
   AddedToken token;
   token.id = entry.at("id").as_integer();
@@ -60,7 +69,9 @@ const AddedTokens::Trie::Edge* AddedTokens::Trie::edge(uint32_t node, char byte)
 }
 
 void AddedTokens::Trie::insert(std::string_view content, uint32_t token) {
-  starts_[static_cast<unsigned char>(content[0])] = true;
+  bool& starts = starts_[static_cast<unsigned char>(content[0])];
+  if (!starts) start_bytes_.push_back(content[0]);
+  starts = true;
   uint32_t node = 0;
   for (const char byte : content) {
     if (const Edge* known = edge(node, byte)) {
@@ -84,6 +95,19 @@ uint32_t AddedTokens::Trie::longest(std::string_view text, size_t at, size_t lim
     if (nodes_[node].token != kNoToken) best = nodes_[node].token;
   }
   return best;
+}
+
+size_t AddedTokens::Trie::next_start(std::string_view text, size_t at, size_t limit) const {
+  if (start_bytes_.empty()) return limit;
+  if (start_bytes_.size() <= 2) {  // eight bytes at a time
+    const uint64_t first = eight_times(start_bytes_.front()), second = eight_times(start_bytes_.back());
+    for (uint64_t word; at + sizeof word <= limit; at += sizeof word) {
+      std::memcpy(&word, text.data() + at, sizeof word);
+      if (has_zero_byte(word ^ first) || has_zero_byte(word ^ second)) break;
+    }
+  }
+  while (at < limit && !starts_[static_cast<unsigned char>(text[at])]) ++at;
+  return at;
 }
 
 AddedTokens::AddedTokens(const JsonPart& list) : word_(Regex::word_character()) {
@@ -125,11 +149,13 @@ void AddedTokens::scan(const Trie& trie, std::string_view text, ByteRange part, 
   while (at < part.end) {
     while (!as_text.empty() && as_text.front().end <= at) as_text = as_text.subspan(1);
     const size_t limit = as_text.empty() ? part.end : std::min(part.end, std::max(at, as_text.front().begin));
+    at = trie.next_start(text, at, limit);
     if (at == limit) {
+      if (as_text.empty()) break;
       at = free = std::min(part.end, as_text.front().end);
       continue;
     }
-    const uint32_t found = trie.may_start(text[at]) ? trie.longest(text, at, limit) : kNoToken;
+    const uint32_t found = trie.longest(text, at, limit);
     if (found == kNoToken) {
       ++at;
       continue;

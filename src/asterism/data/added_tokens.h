@@ -56,7 +56,8 @@ class AddedTokens {
    public:
     Trie();
     void insert(std::string_view content, uint32_t token);
-    bool may_start(char byte) const { return starts_[static_cast<unsigned char>(byte)]; }
+    /// The first place from `at` on where a content may begin; `limit` without one.
+    size_t next_start(std::string_view text, size_t at, size_t limit) const;
     /// Index of the longest content that stands at `at` and ends by `limit`; kNoToken if none does.
     uint32_t longest(std::string_view text, size_t at, size_t limit) const;
 
@@ -72,6 +73,7 @@ class AddedTokens {
     const Edge* edge(uint32_t node, char byte) const;
     std::vector<Node> nodes_;
     std::array<bool, 256> starts_{};
+    std::string start_bytes_;  // those of starts_
   };
   static constexpr uint32_t kNoToken = ~uint32_t{0};
 

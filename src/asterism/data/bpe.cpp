@@ -8,6 +8,7 @@
 #include "asterism/core/error.h"
 #include "asterism/core/rng.h"
 #include "asterism/data/byte_alphabet.h"
+#include "asterism/data/utf8.h"
 
 namespace asterism::data {
 
@@ -16,9 +17,9 @@ namespace {
 constexpr uint32_t kNone = ~uint32_t{0};
 constexpr int64_t kMaxId = MergeTable::kMaxToken;
 // Up to here the lowest rank is looked for one by one, which needs no queue and no links.
-constexpr size_t kFewBytes = 48;
+constexpr size_t kFew = 48;
 constexpr size_t kBlock = 16;
-constexpr int kPlaceBits = 6;  // kFewBytes <= 2^6
+constexpr int kPlaceBits = 6;  // kFew <= 2^6
 constexpr int32_t kNoOrder = int32_t{MergeTable::kNoRank} << kPlaceBits;
 
 // C0, C1 and F5 to FF occur in no UTF-8 text, so a vocabulary may lack them.
@@ -76,11 +77,9 @@ void Bpe::read_vocabulary(const JsonPart& vocab, std::vector<BpeTables::Entry> e
 
   texts_.resize(largest + 1);
   bytes_.resize(largest + 1);
-  lengths_.resize(largest + 1);
   for (auto& [token, id] : entries) {
     if (!texts_[id].empty()) vocab.fail("id ", id, " belongs to both \"", texts_[id], "\" and \"", token, "\"");
     bytes_[id] = bytes_of_characters(token).value_or(token);  // reserved tokens may be spelled in other characters
-    lengths_[id] = static_cast<uint32_t>(bytes_[id].size());
     texts_[id] = std::move(token);
   }
   build_index(vocab);
@@ -127,6 +126,7 @@ void Bpe::read_merges(const JsonPart& merges, const std::vector<BpeTables::Merge
   const auto fail = [&](size_t rank, const auto&... parts) { input_error(merges.place(), "[", rank, "]: ", parts...); };
   if (entries.size() >= MergeTable::kNoRank) merges.fail("has ", entries.size(), " merges; more than can be held");
   std::string joined;
+  std::vector<TokenMerge> merges_of_ids;
   for (size_t rank = 0; rank < entries.size(); ++rank) {
     const auto& [left, right] = entries[rank];
     joined.assign(left).append(right);
@@ -136,7 +136,9 @@ void Bpe::read_merges(const JsonPart& merges, const std::vector<BpeTables::Merge
       return id;
     };
     const uint32_t left_id = id_of(left), right_id = id_of(right);
-    results_.push_back(id_of(joined));
+    const uint32_t result = id_of(joined);
+    results_.push_back(result);
+    merges_of_ids.push_back({left_id, right_id, result});
     const uint32_t known = ranks_.insert(left_id, right_id, static_cast<uint32_t>(rank));
     if (known != MergeTable::kNoRank) fail(rank, "repeats merge ", known);
     content_hash_ = mix_bits(content_hash_ ^ left_id ^ uint64_t{right_id} << 32);
@@ -145,6 +147,7 @@ void Bpe::read_merges(const JsonPart& merges, const std::vector<BpeTables::Merge
   for (size_t pair = 0; pair < first_ranks_.size(); ++pair) {
     first_ranks_[pair] = ranks_.find(byte_tokens_[pair >> 8], byte_tokens_[pair & 0xFF]);
   }
+  characters_ = CharacterTokens(merges_of_ids, ranks_, bytes_, byte_tokens_);
 }
 
 void Bpe::index_whole_pieces() {
@@ -153,41 +156,72 @@ void Bpe::index_whole_pieces() {
   }
 }
 
-void Bpe::encode(std::string_view bytes, Scratch& scratch, std::vector<int64_t>& ids) const {
-  if (bytes.empty()) return;
-  if (bytes.size() > PieceCache::kMaxBytes) return merge(bytes, scratch, ids);
-  const PieceCache::Key key = PieceCache::key_of(bytes);
-  if (const PieceCache::Tokens* known = scratch.cache_.find(key)) {
-    for (const uint32_t id : *known) {
-      if (id == PieceCache::kNone) break;
-      ids.push_back(id);
-    }
-    return;
+void Bpe::remember(const PieceCache::Key& key, size_t count, Scratch& scratch) {
+  if (count > PieceCache::kMaxTokens) return;
+  PieceCache::Tokens known{};
+  uint32_t begin = 0;
+  for (size_t i = 0; i < count; ++i) {
+    known[i] = {scratch.tokens_[i], static_cast<uint32_t>((scratch.ends_[i] - begin) & PieceCache::kMaxBytes)};
+    begin = scratch.ends_[i];
   }
-  const size_t before = ids.size();
-  merge(bytes, scratch, ids);
-  const std::span<const int64_t> tokens = std::span(ids).subspan(before);
-  if (tokens.size() <= PieceCache::kMaxTokens) scratch.cache_.insert(key, tokens);
+  scratch.cache_.insert(key, known);
 }
 
-void Bpe::merge(std::string_view bytes, Scratch& scratch, std::vector<int64_t>& ids) const {
+/// Leaves the tokens of the piece and their ends in `scratch` and returns their number.
+size_t Bpe::merge(std::string_view bytes, Scratch& scratch) const {
+  if (scratch.tokens_.size() < bytes.size()) {
+    for (auto* list : {&scratch.tokens_, &scratch.ends_, &scratch.ranks_}) list->resize(bytes.size());
+  }
   if (!whole_pieces_.empty()) {
     if (const auto whole = whole_pieces_.find(bytes); whole != whole_pieces_.end()) {
-      ids.push_back(whole->second);
-      return;
+      scratch.tokens_[0] = whole->second;
+      scratch.ends_[0] = static_cast<uint32_t>(bytes.size());
+      return 1;
     }
   }
-  if (bytes.size() <= kFewBytes) return merge_few(bytes, ids);
-  merge_many(bytes, scratch, ids);
+  const size_t starts = start(bytes, scratch);
+  return starts <= kFew ? merge_few(starts, scratch) : merge_many(starts, scratch);
 }
 
-void Bpe::merge_few(std::string_view bytes, std::vector<int64_t>& ids) const {
-  // A symbol stays at the place of its first byte. Its order is the rank of its merge with the next one and then its
+/// Fills the tokens to start from, with their ends and ranks, and returns their number.
+size_t Bpe::start(std::string_view bytes, Scratch& scratch) const {
+  uint32_t* const tokens = scratch.tokens_.data();
+  uint32_t* const ends = scratch.ends_.data();
+  uint32_t* const ranks = scratch.ranks_.data();
+  size_t count = 0;
+  bool after_byte = false;
+  for (size_t at = 0; at < bytes.size();) {
+    const bool is_ascii = static_cast<unsigned char>(bytes[at]) < 0x80;
+    const Utf8Sequence character = is_ascii ? Utf8Sequence{1, true, 0} : read_utf8(bytes, at);
+    const uint32_t token = is_ascii ? CharacterTokens::kNone : characters_.find(character.value);
+    if (token != CharacterTokens::kNone) {
+      if (count > 0) ranks[count - 1] = ranks_.find(tokens[count - 1], token);
+      after_byte = false;
+      at += character.length;
+      tokens[count] = token;
+      ends[count++] = static_cast<uint32_t>(at);
+      continue;
+    }
+    for (const size_t end = at + character.length; at < end; ++at) {
+      const uint32_t byte = byte_tokens_[static_cast<unsigned char>(bytes[at])];
+      if (count > 0) {
+        ranks[count - 1] = after_byte ? first_rank(bytes[at - 1], bytes[at]) : ranks_.find(tokens[count - 1], byte);
+      }
+      after_byte = true;
+      tokens[count] = byte;
+      ends[count++] = static_cast<uint32_t>(at + 1);
+    }
+  }
+  ranks[count - 1] = MergeTable::kNoRank;
+  return count;
+}
+
+size_t Bpe::merge_few(size_t count, Scratch& scratch) const {
+  // A symbol stays at the place of its first start. Its order is the rank of its merge with the next one and then its
   // place: the lowest of these numbers is the merge to do. Places that begin no symbol have none.
-  std::array<int32_t, kFewBytes> orders;
-  std::array<uint32_t, kFewBytes> symbols;
-  std::array<uint8_t, kFewBytes + 1> previous, next;
-  const size_t count = bytes.size();
+  uint32_t* const symbols = scratch.tokens_.data();
+  std::array<int32_t, kFew> orders;
+  std::array<uint8_t, kFew + 1> previous, next;
   const size_t blocks = (count + kBlock - 1) / kBlock;
   const auto order = [this](uint32_t rank, size_t place) {
     __builtin_prefetch(results_.data() + rank);  // needed when this merge is done
@@ -195,8 +229,7 @@ void Bpe::merge_few(std::string_view bytes, std::vector<int64_t>& ids) const {
   };
   std::fill_n(orders.begin(), blocks * kBlock, kNoOrder);
   for (size_t i = 0; i < count; ++i) {
-    symbols[i] = byte_tokens_[static_cast<unsigned char>(bytes[i])];
-    if (i + 1 < count) orders[i] = order(first_rank(bytes[i], bytes[i + 1]), i);
+    orders[i] = order(scratch.ranks_[i], i);
     previous[i] = static_cast<uint8_t>(i - 1);
     next[i] = static_cast<uint8_t>(i + 1);
   }
@@ -214,22 +247,25 @@ void Bpe::merge_few(std::string_view bytes, std::vector<int64_t>& ids) const {
     const size_t before = previous[left];
     orders[before] = order(ranks_.find(symbols[before], symbols[left]), before);
   }
-  for (size_t i = 0; i < count; i = next[i]) ids.push_back(symbols[i]);
+  size_t left_over = 0;
+  for (size_t i = 0; i < count; i = next[i]) {
+    symbols[left_over] = symbols[i];
+    scratch.ends_[left_over++] = scratch.ends_[next[i] - 1u];
+  }
+  return left_over;
 }
 
-void Bpe::merge_many(std::string_view bytes, Scratch& scratch, std::vector<int64_t>& ids) const {
+size_t Bpe::merge_many(size_t count, Scratch& scratch) const {
   constexpr uint32_t kNoRank = MergeTable::kNoRank;
   auto& symbols = scratch.symbols_;
   auto& queue = scratch.queue_;
   const auto candidate = [](uint32_t rank, uint32_t left) { return uint64_t{rank} << 32 | left; };
-  const auto count = static_cast<uint32_t>(bytes.size());
   symbols.clear();
   queue.clear();
   for (uint32_t i = 0; i < count; ++i) {
     const bool last = i + 1 == count;
-    const uint32_t rank = last ? kNoRank : first_rank(bytes[i], bytes[i + 1]);
-    const uint32_t id = byte_tokens_[static_cast<unsigned char>(bytes[i])];
-    symbols.push_back({id, i == 0 ? kNone : i - 1, last ? kNone : i + 1, i + 1, rank});
+    const uint32_t rank = scratch.ranks_[i];
+    symbols.push_back({scratch.tokens_[i], i == 0 ? kNone : i - 1, last ? kNone : i + 1, rank});
     if (rank != kNoRank) queue.push_back(candidate(rank, i));
   }
   const auto update = [&](uint32_t left) {
@@ -250,16 +286,19 @@ void Bpe::merge_many(std::string_view bytes, Scratch& scratch, std::vector<int64
     if (candidate(left.rank, at) != lowest) continue;  // one of the two symbols has been merged since
     Scratch::Symbol& right = symbols[left.next];
     left.id = results_[left.rank];
-    left.end = right.end;
     left.next = right.next;
     right.rank = kNoRank;
     if (left.next != kNone) symbols[left.next].previous = at;
     update(at);
     if (left.previous != kNone) update(left.previous);
   }
-  for (uint32_t i = 0; i < count; i = symbols[i].end) {  // the symbol after one starts where that one ends
-    ids.push_back(symbols[i].id);
+  size_t left_over = 0;
+  for (uint32_t i = 0; i != kNone; i = symbols[i].next) {
+    const size_t after = symbols[i].next == kNone ? count : symbols[i].next;
+    scratch.tokens_[left_over] = symbols[i].id;
+    scratch.ends_[left_over++] = scratch.ends_[after - 1];
   }
+  return left_over;
 }
 
 std::optional<int64_t> Bpe::token_id(std::string_view token_text) const {

@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "asterism/data/character_tokens.h"
 #include "asterism/data/json_part.h"
 #include "asterism/data/merge_table.h"
 #include "asterism/data/piece_cache.h"
@@ -30,9 +31,12 @@ class Bpe {
   /// or whose parts or result are no tokens.
   Bpe(const JsonPart& model, BpeTables tables);
 
-  /// Appends the ids of `bytes`, whose tokens tile it. `bytes` must not contain bytes that never occur in UTF-8 and be
-  /// shorter than 4 GiB. Time O(n log n): a token is queued at most three times.
-  void encode(std::string_view bytes, Scratch& scratch, std::vector<int64_t>& ids) const;
+  /// Calls visit(id, length in bytes) for each token of `bytes`, valid UTF-8 of less than 4 GiB, which they tile. Time
+  /// O(n log n): a token is queued at most three times.
+  template <typename Visit>
+  void encode(std::string_view bytes, Scratch& scratch, Visit&& visit) const;
+  /// Begins to load what encode() will look at first.
+  static void prefetch(std::string_view bytes, const Scratch& scratch);
 
   std::optional<int64_t> token_id(std::string_view token_text) const;
   /// The largest id + 1.
@@ -41,7 +45,6 @@ class Bpe {
   const std::string& token_text(int64_t id) const { return texts_[id]; }
   /// The bytes the token stands for.
   const std::string& token_bytes(int64_t id) const { return bytes_[id]; }
-  size_t token_length(int64_t id) const { return lengths_[id]; }
   /// Depends on tokens, ids and merges.
   uint64_t content_hash() const { return content_hash_; }
 
@@ -60,19 +63,21 @@ class Bpe {
   void index_whole_pieces();
   size_t index_slot(uint32_t hash, std::string_view token_text) const;
   uint32_t find_token(std::string_view token_text) const;
-  void merge(std::string_view bytes, Scratch& scratch, std::vector<int64_t>& ids) const;
-  void merge_few(std::string_view bytes, std::vector<int64_t>& ids) const;
-  void merge_many(std::string_view bytes, Scratch& scratch, std::vector<int64_t>& ids) const;
+  size_t merge(std::string_view bytes, Scratch& scratch) const;
+  size_t start(std::string_view bytes, Scratch& scratch) const;
+  size_t merge_few(size_t count, Scratch& scratch) const;
+  size_t merge_many(size_t count, Scratch& scratch) const;
+  static void remember(const PieceCache::Key& key, size_t count, Scratch& scratch);
   uint32_t first_rank(char left, char right) const {
     return first_ranks_[size_t{static_cast<unsigned char>(left)} << 8 | static_cast<unsigned char>(right)];
   }
 
   std::vector<std::string> texts_, bytes_;
-  std::vector<uint32_t> lengths_;  // of bytes_
-  std::vector<IndexSlot> index_;   // open addressing, size a power of two, at most half full
+  std::vector<IndexSlot> index_;  // open addressing, size a power of two, at most half full
   std::array<uint32_t, 256> byte_tokens_{};
   std::vector<uint32_t> first_ranks_;  // of two bytes
   MergeTable ranks_;
+  CharacterTokens characters_;
   std::vector<uint32_t> results_;                                // of merges, by rank
   std::unordered_map<std::string_view, uint32_t> whole_pieces_;  // with ignore_merges: by bytes_
   uint64_t content_hash_ = 0;
@@ -84,12 +89,41 @@ class Bpe::Scratch {
   struct Symbol {
     uint32_t id;
     uint32_t previous, next;  // kNone at the ends
-    uint32_t end;             // offset in the piece
     uint32_t rank;            // of the merge with the next symbol; kNoRank once it is merged into its left neighbour
   };
+  // What merging starts from: tokens of bytes or characters, where each ends in the piece, and the rank of its merge
+  // with the next. The tokens that are left in the end take the first places.
+  std::vector<uint32_t> tokens_, ends_, ranks_;
   std::vector<Symbol> symbols_;
   std::vector<uint64_t> queue_;  // a heap of (rank, index of the left symbol), lowest first
   PieceCache cache_;
 };
+
+template <typename Visit>
+void Bpe::encode(std::string_view bytes, Scratch& scratch, Visit&& visit) const {
+  if (bytes.empty()) return;
+  const bool is_short = bytes.size() <= PieceCache::kMaxBytes;
+  const PieceCache::Key key = is_short ? PieceCache::key_of(bytes) : PieceCache::Key{};
+  if (is_short) {
+    if (const PieceCache::Tokens* known = scratch.cache_.find(key)) {
+      for (const PieceCache::Token& token : *known) {
+        if (token.length == 0) break;
+        visit(int64_t{token.id}, size_t{token.length});
+      }
+      return;
+    }
+  }
+  const size_t count = merge(bytes, scratch);
+  if (is_short) remember(key, count, scratch);
+  uint32_t begin = 0;
+  for (size_t i = 0; i < count; ++i) {
+    visit(int64_t{scratch.tokens_[i]}, size_t{scratch.ends_[i] - begin});
+    begin = scratch.ends_[i];
+  }
+}
+
+inline void Bpe::prefetch(std::string_view bytes, const Scratch& scratch) {
+  if (bytes.size() <= PieceCache::kMaxBytes) scratch.cache_.prefetch(PieceCache::key_of(bytes));
+}
 
 }  // namespace asterism::data

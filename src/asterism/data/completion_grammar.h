@@ -60,6 +60,17 @@ class CompletionGrammar {
     chat.content += piece;
     if (on_delta_) on_delta_({ChatDelta::Kind::Content, std::string(piece)});
   }
+  /// Text goes where the state says; `segment` is what is neither reasoning nor content.
+  template <typename State>
+  void add_text(DecodedChat& chat, State state, std::string& segment, std::string_view piece) {
+    if (state == State::Reasoning) {
+      add_reasoning(chat, piece);
+    } else if (state == State::Content) {
+      add_content(chat, piece);
+    } else {
+      segment += piece;
+    }
+  }
   void add_call(DecodedChat& chat, DecodedCall call) {
     if (on_delta_) on_delta_({ChatDelta::Kind::ToolCall, {}, call});
     chat.tool_calls.push_back(std::move(call));

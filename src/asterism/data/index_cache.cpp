@@ -284,7 +284,11 @@ PreparedData prepare_in_memory(const std::vector<DataFile>& files, const Prepara
 
 PreparedData prepare_data(const std::vector<DataSource>& sources, const PreparationOptions& options,
                           const IndexPlace& place, const std::function<void(int64_t rows)>& on_progress) {
-  const std::vector<DataFile> files = list_files(sources);
+  return prepare_files(list_files(sources), options, place, on_progress);
+}
+
+PreparedData prepare_files(const std::vector<DataFile>& files, const PreparationOptions& options,
+                           const IndexPlace& place, const std::function<void(int64_t rows)>& on_progress) {
   PreparationHooks hooks;
   hooks.on_progress = on_progress;
   if (place.folder.empty()) return prepare_in_memory(files, options, hooks);

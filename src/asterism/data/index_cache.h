@@ -29,6 +29,9 @@ struct PreparedData {
 /// The index of the data: that of an earlier start when the files have the size and time they had then and the settings
 /// are the same, else made by a preparation pass and left for the next start. A file in the cache is complete or
 /// absent; one that is damaged or out of date is replaced.
+PreparedData prepare_files(const std::vector<DataFile>& files, const PreparationOptions& options,
+                           const IndexPlace& place, const std::function<void(int64_t rows)>& on_progress = {});
+/// The same for the files that the sources name.
 PreparedData prepare_data(const std::vector<DataSource>& sources, const PreparationOptions& options,
                           const IndexPlace& place, const std::function<void(int64_t rows)>& on_progress = {});
 

@@ -8,13 +8,11 @@
 
 #include "asterism/data/fingerprint.h"
 #include "asterism/data/ordered_tasks.h"
-#include "asterism/data/owned_row.h"
-#include "asterism/data/row_source.h"
+#include "asterism/data/row_batches.h"
 
 namespace asterism::data {
 namespace {
 
-constexpr size_t kBatchBytes = size_t{256} << 10;
 constexpr int64_t kBatchesPerWorker = 4;
 constexpr size_t kLongestRows = 5;
 
@@ -29,40 +27,6 @@ struct RowFacts {
   std::vector<SampleFacts> samples{};
   std::vector<RowWarning> warnings{};
   uint64_t content = 0;  // equal for rows that give equal samples
-};
-
-using Batch = std::vector<OwnedRow>;
-
-/// Rows of all files, one after the other.
-class Files {
- public:
-  explicit Files(const std::vector<std::filesystem::path>& files) : files_(files) {}
-
-  std::optional<RawRow> next() {
-    while (file_ < files_.size()) {
-      if (!source_) source_ = open_rows(files_[file_]);
-      if (const auto row = source_->next()) return row;
-      source_.reset();
-      ++file_;
-    }
-    return std::nullopt;
-  }
-
-  /// A few neighbouring rows; nullptr at the end.
-  std::shared_ptr<const Batch> next_batch() {
-    auto batch = std::make_shared<Batch>();
-    for (size_t bytes = 0; bytes < kBatchBytes; bytes += batch->back().text.size()) {
-      const auto row = next();
-      if (!row) break;
-      batch->emplace_back(*row);
-    }
-    return batch->empty() ? nullptr : batch;
-  }
-
- private:
-  const std::vector<std::filesystem::path>& files_;
-  size_t file_ = 0;
-  std::unique_ptr<RowSource> source_;
 };
 
 uint64_t content_of(const std::vector<Sample>& samples) {
@@ -94,9 +58,9 @@ RowFacts facts_of(const RawRow& raw, const RowOptions& options) {
 }
 
 /// Runs in the workers.
-std::vector<RowFacts> facts_of_batch(const Batch& batch, const RowOptions& options) {
+std::vector<RowFacts> facts_of_batch(const RowBatch& batch, const RowOptions& options) {
   std::vector<RowFacts> facts;
-  for (const OwnedRow& row : batch) facts.push_back(facts_of(row.view(), options));
+  for (const OwnedRow& row : batch.rows) facts.push_back(facts_of(row.view(), options));
   return facts;
 }
 
@@ -179,13 +143,13 @@ int64_t DataSummary::bad_rows() const {
 }
 
 DataSummary inspect_data(const std::vector<std::filesystem::path>& files, const InspectionOptions& options) {
-  Files rows(files);
+  RowBatches rows(files);
   Summary summary;
   OrderedTasks<std::vector<RowFacts>> tasks(options.workers);
   const auto most_pending = static_cast<size_t>(options.workers * kBatchesPerWorker + 1);
   for (bool more = true; more || tasks.pending() > 0;) {
     while (more && tasks.pending() < most_pending) {
-      const std::shared_ptr<const Batch> batch = rows.next_batch();
+      const std::shared_ptr<const RowBatch> batch = rows.next();
       more = batch != nullptr;
       if (more) tasks.submit([batch, &options] { return facts_of_batch(*batch, options.rows); });
     }
@@ -197,16 +161,19 @@ DataSummary inspect_data(const std::vector<std::filesystem::path>& files, const 
 }
 
 InspectedRow inspect_row(const std::vector<std::filesystem::path>& files, int64_t number, const RowOptions& options) {
-  Files rows(files);
-  for (int64_t count = 1;; ++count) {
-    const std::optional<RawRow> raw = rows.next();
-    if (!raw) input_error("there is no row ", number, ": the data have ", count - 1, " rows");
-    if (count < number) continue;
-    const ReadRow row = read_row(*raw, options);
-    InspectedRow result{raw->origin, row.kind, samples_of(row, *raw, options), {}};
+  RowBatches batches(files);
+  int64_t before = 0;  // rows in front of the batch
+  while (const std::shared_ptr<const RowBatch> batch = batches.next()) {
+    const auto place = number - before - 1;
+    before += static_cast<int64_t>(batch->rows.size());
+    if (place >= static_cast<int64_t>(batch->rows.size())) continue;
+    const RawRow raw = batch->rows.at(static_cast<size_t>(place)).view();
+    const ReadRow row = read_row(raw, options);
+    InspectedRow result{raw.origin, row.kind, samples_of(row, raw, options), {}};
     if (row.chat) result.warnings = review_conversation(*row.chat);
     return result;
   }
+  input_error("there is no row ", number, ": the data have ", before, " rows");
 }
 
 }  // namespace asterism::data

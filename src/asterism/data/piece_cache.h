@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <span>
 #include <string_view>
 #include <vector>
 
@@ -16,8 +15,11 @@ class PieceCache {
  public:
   static constexpr size_t kMaxBytes = 15;
   static constexpr size_t kMaxTokens = 4;
-  static constexpr uint32_t kNone = ~uint32_t{0};
-  using Tokens = std::array<uint32_t, kMaxTokens>;  // kNone after the last
+  struct Token {
+    uint32_t id : 28;
+    uint32_t length : 4;  // in bytes; 0 after the last token
+  };
+  using Tokens = std::array<Token, kMaxTokens>;
 
   /// The bytes of a piece and their number as two words.
   struct Key {
@@ -35,8 +37,10 @@ class PieceCache {
     if (set.newer.key == key) return &set.newer.tokens;
     return set.older.key == key ? &set.older.tokens : nullptr;
   }
-  /// `tokens` are at most kMaxTokens. The key must not be in the cache.
-  void insert(const Key& key, std::span<const int64_t> tokens);
+  /// Begins to load what find() will look at.
+  void prefetch(const Key& key) const { __builtin_prefetch(&sets_[set_of(key)]); }
+  /// The key must not be in the cache.
+  void insert(const Key& key, const Tokens& tokens);
 
  private:
   struct Entry {

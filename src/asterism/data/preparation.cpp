@@ -1,26 +1,16 @@
 #include "asterism/data/preparation.h"
 
 #include <memory>
-#include <optional>
 #include <utility>
 
 #include "asterism/data/ordered_tasks.h"
-#include "asterism/data/owned_row.h"
+#include "asterism/data/row_batches.h"
 
 namespace asterism::data {
 namespace {
 
-// Large enough that handing a batch over costs nothing, small enough that all threads are busy at the end of a file.
-constexpr size_t kBatchBytes = 256 << 10;
 constexpr size_t kBatchesPerWorker = 4;
 constexpr size_t kShownBadRows = 5;
-
-/// Neighbouring rows of a file.
-struct Batch {
-  uint32_t file = 0;
-  uint64_t first_number = 0;  // of its first row in the file, from 0
-  std::vector<OwnedRow> rows;
-};
 
 struct BadRow {
   size_t row;  // in the batch
@@ -29,56 +19,21 @@ struct BadRow {
 
 /// What became of a batch.
 struct Outcome {
-  std::shared_ptr<const Batch> batch;
+  std::shared_ptr<const RowBatch> batch;
   std::vector<SampleEntry> entries;
   FitReport fit;
   std::vector<BadRow> bad;                   // in order
   std::vector<std::vector<Sample>> samples;  // of each row; empty unless they were asked for
 };
 
-/// Cuts the rows of files into batches.
-class BatchReader {
- public:
-  explicit BatchReader(const std::vector<DataFile>& files) : files_(files) {}
-
-  /// Nothing after the last row of the last file.
-  std::shared_ptr<const Batch> next() {
-    while (file_ < files_.size()) {
-      if (!source_) {
-        source_ = open_rows(files_[file_].path);
-        number_ = 0;
-      }
-      auto batch = std::make_shared<Batch>();
-      batch->file = static_cast<uint32_t>(file_);
-      batch->first_number = number_;
-      for (size_t bytes = 0; bytes < kBatchBytes; bytes += batch->rows.back().text.size()) {
-        const auto row = source_->next();
-        if (!row) {
-          end_file();
-          break;
-        }
-        batch->rows.emplace_back(*row);
-        ++number_;
-      }
-      if (!batch->rows.empty()) return batch;
-    }
-    return nullptr;
-  }
-
- private:
-  void end_file() {
-    check_unchanged(files_[file_++]);
-    source_.reset();
-  }
-
-  const std::vector<DataFile>& files_;
-  size_t file_ = 0;
-  uint64_t number_ = 0;
-  std::unique_ptr<RowSource> source_;
-};
+std::vector<std::filesystem::path> paths_of(const std::vector<DataFile>& files) {
+  std::vector<std::filesystem::path> paths;
+  for (const DataFile& file : files) paths.push_back(file.path);
+  return paths;
+}
 
 /// Runs in the workers.
-Outcome process(std::shared_ptr<const Batch> batch, bool seekable, const PreparationOptions& options,
+Outcome process(std::shared_ptr<const RowBatch> batch, bool seekable, const PreparationOptions& options,
                 bool keep_samples) {
   Outcome outcome;
   for (size_t i = 0; i < batch->rows.size(); ++i) {
@@ -94,7 +49,8 @@ Outcome process(std::shared_ptr<const Batch> batch, bool seekable, const Prepara
     if (keep_samples) outcome.samples.push_back(samples);
     for (size_t part = 0; part < samples.size(); ++part) {
       if (!fit_sample(samples[part], options.fit, outcome.fit)) continue;
-      outcome.entries.push_back(make_entry(samples[part], batch->file, position, static_cast<uint32_t>(part)));
+      outcome.entries.push_back(
+          make_entry(samples[part], static_cast<uint32_t>(batch->file), position, static_cast<uint32_t>(part)));
     }
   }
   outcome.batch = std::move(batch);
@@ -149,14 +105,14 @@ class Collector {
 
 PreparationReport prepare(const std::vector<DataFile>& files, const PreparationOptions& options,
                           const PreparationHooks& hooks) {
-  BatchReader reader(files);
+  RowBatches reader(paths_of(files), [&](size_t file) { check_unchanged(files[file]); });
   Collector collector(files, hooks);
   const bool keep_samples = static_cast<bool>(hooks.on_row);
   const size_t most_pending = static_cast<size_t>(options.workers) * kBatchesPerWorker + 1;
   OrderedTasks<Outcome> tasks(options.workers);
   for (bool more = true; more || tasks.pending() > 0;) {
     while (more && tasks.pending() < most_pending) {
-      std::shared_ptr<const Batch> batch;
+      std::shared_ptr<const RowBatch> batch;
       try {
         batch = reader.next();
       } catch (...) {

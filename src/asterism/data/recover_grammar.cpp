@@ -84,13 +84,7 @@ void RecoverGrammar::enter(State state) {
 }
 
 void RecoverGrammar::text(std::string_view piece) {
-  if (state_ == State::Reasoning) {
-    add_reasoning(chat_, piece);
-  } else if (state_ == State::Content) {
-    add_content(chat_, piece);
-  } else {
-    segment_ += piece;
-  }
+  add_text(chat_, state_, segment_, piece);
 }
 
 void RecoverGrammar::marker(size_t index) {

@@ -20,18 +20,21 @@ StepReader::StepReader(const DataSet& data, const ReaderOptions& options, Stream
     : data_(data),
       workers_(options.workers),
       batch_(data.options().batch),
+      rank_(options.rank),
+      ranks_(options.ranks),
+      rows_at_once_(options.rows_at_once),
       position_(start),
       ahead_(start),
       tasks_(options.workers) {
   if (options.ranks < 1 || options.rank < 0 || options.rank >= options.ranks) {
     run_error("the data have no rank ", options.rank, " of ", options.ranks);
   }
+  if (rows_at_once_ < 1) run_error("a micro-batch has at least one row, got ", rows_at_once_);
   const int64_t rows = data.rows_per_epoch(start.epoch);
   if (start.row > rows) {
     input_error("the data have no row ", start.row, " in epoch ", start.epoch, ", which has ", rows);
   }
-  first_ = batch_ * options.rank / options.ranks;
-  end_ = batch_ * (options.rank + 1) / options.ranks;
+  for (int64_t row = 0; row < batch_; ++row) rows_per_step_ += is_ours(row);
   begin_epoch();
 }
 
@@ -62,9 +65,9 @@ void StepReader::submit_next() {
 }
 
 std::vector<PackedRow> StepReader::next() {
-  const auto pending = static_cast<size_t>(most_pending(workers_, end_ - first_));
+  const auto pending = static_cast<size_t>(most_pending(workers_, rows_per_step_));
   std::vector<PackedRow> rows;
-  for (int64_t row = first_; row < end_; ++row) {
+  for (int64_t row = 0; row < rows_per_step_; ++row) {
     while (tasks_.pending() < pending) submit_next();
     rows.push_back(tasks_.take());
   }

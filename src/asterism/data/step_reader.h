@@ -14,7 +14,8 @@ namespace asterism::data {
 struct ReaderOptions {
   int rank = 0;
   int ranks = 1;
-  int64_t workers = 0;  // threads that read ahead; 0 = rows are made when they are asked for
+  int64_t rows_at_once = 1;  // a rank's micro-batch
+  int64_t workers = 0;       // threads that read ahead; 0 = rows are made when they are asked for
 };
 
 /// The rows of one rank, step after step, read ahead by worker threads: at least the next step is under way while the
@@ -26,19 +27,21 @@ class StepReader {
   /// must outlive the reader.
   StepReader(const DataSet& data, const ReaderOptions& options, StreamPosition start);
 
-  /// The rows of this rank in the next step; none when there are more ranks than rows in a batch.
+  /// The rows of this rank in the next step: micro-batches of rows_at_once rows go to the ranks in turn, so that which
+  /// rows make a micro-batch does not depend on the ranks. None when there are more ranks than micro-batches.
   std::vector<PackedRow> next();
   /// Where the step begins that `next` gives next. Rows read ahead do not count.
   StreamPosition position() const { return position_; }
 
  private:
-  bool is_ours(int64_t row_of_step) const { return row_of_step >= first_ && row_of_step < end_; }
+  bool is_ours(int64_t row_of_step) const { return row_of_step / rows_at_once_ % ranks_ == rank_; }
   void begin_epoch();
   void submit_next();
 
   const DataSet& data_;
   int64_t workers_;
-  int64_t batch_, first_ = 0, end_ = 0;  // the rank's rows of each step are [first_, end_)
+  int64_t batch_, rank_, ranks_, rows_at_once_;
+  int64_t rows_per_step_ = 0;  // of this rank
   StreamPosition position_;
   // The row that is submitted next, and its number in its step.
   StreamPosition ahead_;

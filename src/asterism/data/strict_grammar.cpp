@@ -65,13 +65,7 @@ std::span<const std::string_view> StrictGrammar::markers() const {
 
 void StrictGrammar::text(std::string_view piece) {
   offset_ += piece.size();
-  if (state_ == State::Reasoning) {
-    add_reasoning(chat_, piece);
-  } else if (state_ == State::Content) {
-    add_content(chat_, piece);
-  } else {
-    segment_ += piece;
-  }
+  add_text(chat_, state_, segment_, piece);
 }
 
 void StrictGrammar::marker(size_t index) {

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 constexpr std::string_view kSpace = " \t\r\n";
-constexpr size_t kFirstRead = size_t{64} << 10;  // small: at() often needs one row only
+constexpr size_t kFirstRead = size_t{8} << 10;  // small: at() often needs one row only
 constexpr size_t kMostRead = size_t{1} << 20;
 constexpr size_t kLongRowShown = 4096;
 

@@ -147,27 +147,31 @@ class Tokenizer::TextEncoder {
   }
 
   void add_text(ByteRange stretch) {
-    parts_.pre_tokenizer.for_each_piece(text_.substr(stretch.begin, stretch.size()), [&](const Piece& piece) {
-      add_piece(stretch.begin + piece.range.begin, stretch.begin + piece.range.end, piece.space_before);
+    // One piece behind: what a piece needs is on its way from memory while the one before it is done.
+    Piece waiting{};
+    parts_.pre_tokenizer.for_each_piece(text_.substr(stretch.begin, stretch.size()), [&](Piece piece) {
+      piece.range = {stretch.begin + piece.range.begin, stretch.begin + piece.range.end};
+      Bpe::prefetch(text_.substr(piece.range.begin, piece.range.size()), *scratch_);
+      add_piece(std::exchange(waiting, piece));
     });
+    add_piece(waiting);
   }
 
  private:
-  void add_piece(size_t begin, size_t end, bool space_before) {
-    std::string_view bytes = text_.substr(begin, end - begin);
-    if (space_before) bytes = spaced_.assign(" ").append(bytes);
+  void add_piece(const Piece& piece) {
+    std::string_view bytes = text_.substr(piece.range.begin, piece.range.size());
+    if (piece.space_before) bytes = spaced_.assign(" ").append(bytes);
     if (bytes.size() > std::numeric_limits<uint32_t>::max()) {
       input_error("tokenizer: a piece of ", bytes.size(), " bytes without a place to split; the limit is 4 GiB");
     }
-    size_t next = ids_.size();
-    parts_.bpe.encode(bytes, *scratch_, ids_);
-    if (ranges_ == nullptr) return;
-    size_t token_end = space_before ? begin - 1 : begin;  // may wrap; the first token has at least the space's byte
-    for (; next < ids_.size(); ++next) {
-      token_end += parts_.bpe.token_length(ids_[next]);
-      ranges_->push_back({begin, token_end});
-      begin = token_end;
-    }
+    size_t begin = piece.range.begin;
+    size_t end = piece.space_before ? begin - 1 : begin;  // may wrap; the first token has at least the space's byte
+    parts_.bpe.encode(bytes, *scratch_, [&](int64_t id, size_t length) {
+      ids_.push_back(id);
+      end += length;
+      if (ranges_ != nullptr) ranges_->push_back({begin, end});
+      begin = end;
+    });
   }
 
   const Parts& parts_;

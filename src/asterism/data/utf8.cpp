@@ -26,6 +26,16 @@ std::optional<Lead> classify(unsigned char byte) {
   return std::nullopt;
 }
 
+// Whether the bytes from `offset` on are a character of three bytes whose first does not restrict the second: most
+// characters beyond ASCII are.
+bool is_plain_triple(std::string_view bytes, size_t offset) {
+  if (offset + 3 > bytes.size()) return false;
+  const auto first = static_cast<unsigned char>(bytes[offset]);
+  const auto second = static_cast<unsigned char>(bytes[offset + 1]),
+             third = static_cast<unsigned char>(bytes[offset + 2]);
+  return (first & 0xF0) == 0xE0 && first != 0xE0 && first != 0xED && (second & 0xC0) == 0x80 && (third & 0xC0) == 0x80;
+}
+
 size_t skip_ascii(std::string_view bytes, size_t offset) {
   constexpr uint64_t kHighBits = 0x8080808080808080ull;
   while (offset + 8 <= bytes.size()) {
@@ -64,6 +74,7 @@ std::optional<size_t> find_invalid_utf8(std::string_view bytes) {
     const Utf8Sequence sequence = read_utf8(bytes, offset);
     if (!sequence.valid) return offset;
     offset += sequence.length;
+    while (is_plain_triple(bytes, offset)) offset += 3;
   }
   return std::nullopt;
 }

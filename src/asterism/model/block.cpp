@@ -118,6 +118,15 @@ AttentionOutput attention(const AttentionWeights& w, const LayerSpec& spec, int6
   return output;
 }
 
+at::Tensor routed_experts(const MoeWeights& w, int64_t layer, const at::Tensor& y_TD, const at::Tensor& weight_TK,
+                          const StreamContext& context, LayerDecisions& decisions) {
+  const Config& c = context.config;
+  if (context.placement) return context.placement->run_experts({layer, y_TD, weight_TK, c.swiglu_limit}, decisions);
+  if (!decisions.dispatch) decisions.dispatch = ops::make_dispatch(decisions.expert_TK, c.num_experts);
+  return ops::grouped_experts(y_TD, weight_TK, *decisions.dispatch, w.gate_up.weight, w.down.weight, c.swiglu_limit,
+                              w.gate_up.lora, w.down.lora);
+}
+
 at::Tensor shared_expert(const MoeWeights& w, int64_t layer, const at::Tensor& y_TD, const StreamContext& context) {
   const at::Tensor gate_TI = project(y_TD, w.shared_gate, layer, ProjectionId::kSharedGate, context);
   const at::Tensor up_TI = project(y_TD, w.shared_up, layer, ProjectionId::kSharedUp, context);
@@ -127,7 +136,7 @@ at::Tensor shared_expert(const MoeWeights& w, int64_t layer, const at::Tensor& y
 
 }  // namespace
 
-HalfOutput attention_half(const AttentionHalf& weights, const LayerSpec& spec, int64_t layer, const at::Tensor& x_TND,
+UnitOutput attention_half(const AttentionHalf& weights, const LayerSpec& spec, int64_t layer, const at::Tensor& x_TND,
                           const StreamContext& context, LayerDecisions& decisions) {
   const Config& c = context.config;
   const auto hc =
@@ -141,7 +150,7 @@ HalfOutput attention_half(const AttentionHalf& weights, const LayerSpec& spec, i
   return {ops::hyper_connection_post(x_TND, output.out_TD, hc.post_TN, hc.comb_TNN), output.kl};
 }
 
-HalfOutput moe_half(const MoeHalf& weights, const LayerSpec& spec, int64_t layer, const at::Tensor& x_TND,
+UnitOutput moe_half(const MoeHalf& weights, const LayerSpec& spec, int64_t layer, const at::Tensor& x_TND,
                     const StreamContext& context, LayerDecisions& decisions) {
   const Config& c = context.config;
   const MoeWeights& w = weights.moe;
@@ -159,18 +168,16 @@ HalfOutput moe_half(const MoeHalf& weights, const LayerSpec& spec, int64_t layer
                               ? ops::hash_experts(w.tid2eid, context.batch.id_T)
                               : ops::choose_experts(logits_TE.detach(), w.bias, c.experts_per_token);
   }
-  if (!decisions.dispatch) decisions.dispatch = ops::make_dispatch(decisions.expert_TK, c.num_experts);
   const at::Tensor weight_TK = ops::router_weights(logits_TE, decisions.expert_TK, c.routed_scaling_factor);
   context.probe(layer, "router_logits", logits_TE);
   context.probe(layer, "router_ids", decisions.expert_TK);
   context.probe(layer, "router_weights", weight_TK);
 
-  at::Tensor out_TD = ops::grouped_experts(y_TD, weight_TK, *decisions.dispatch, w.gate_up.weight, w.down.weight,
-                                           c.swiglu_limit, w.gate_up.lora, w.down.lora);
+  at::Tensor out_TD = routed_experts(w, layer, y_TD, weight_TK, context, decisions);
   out_TD = out_TD + shared_expert(w, layer, y_TD, context);
   context.probe(layer, "mlp_out", out_TD);
 
-  HalfOutput output;
+  UnitOutput output;
   // A hash layer's choice is fixed: the loss would only push its gate (7.3).
   if (context.options.balance && spec.router == RouterKind::kTopK) {
     output.auxiliary = ops::balance_loss(logits_TE, decisions.expert_TK, context.batch.documents);

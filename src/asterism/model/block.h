@@ -14,19 +14,20 @@ struct LayerDecisions {
   at::Tensor selected_TK;  // the indexer's choice, sparse layers
   at::Tensor expert_TK;    // experts of each token
   std::optional<ops::Dispatch> dispatch;
+  std::shared_ptr<const ExchangeLayout> exchange;  // in place of dispatch where ranks share the experts
 };
 
-struct HalfOutput {
+struct UnitOutput {
   at::Tensor x_TND;      // the streams after the half
   at::Tensor auxiliary;  // scalar loss sum of this half (indexer KL, balance), undefined when not asked for
 };
 
 /// mHC pre -> RMSNorm -> attention -> mHC post (model-spec 2, 3.3). x_TND [T, N, D] in the compute type.
-HalfOutput attention_half(const AttentionHalf& weights, const LayerSpec& spec, int64_t layer, const at::Tensor& x_TND,
+UnitOutput attention_half(const AttentionHalf& weights, const LayerSpec& spec, int64_t layer, const at::Tensor& x_TND,
                           const StreamContext& context, LayerDecisions& decisions);
 
 /// mHC pre -> RMSNorm -> routed and shared experts -> mHC post (3.3, 4).
-HalfOutput moe_half(const MoeHalf& weights, const LayerSpec& spec, int64_t layer, const at::Tensor& x_TND,
+UnitOutput moe_half(const MoeHalf& weights, const LayerSpec& spec, int64_t layer, const at::Tensor& x_TND,
                     const StreamContext& context, LayerDecisions& decisions);
 
 }  // namespace asterism::model

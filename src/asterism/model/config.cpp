@@ -4,12 +4,18 @@
 
 #include "asterism/core/error.h"
 #include "asterism/core/file.h"
+#include "asterism/core/shortened.h"
+#include "asterism/core/strict_json.h"
 
 namespace asterism::model {
 
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+// Sizes are multiplied with each other: products of two stay within 63 bits.
+constexpr int64_t kMaxSize = 1'000'000'000;
+constexpr int64_t kMaxMtpLayers = 100;
 
 constexpr const char* kSlidingName = "sliding_attention";
 constexpr const char* kSparseName = "compressed_sparse_attention";
@@ -32,7 +38,9 @@ class Reader {
   }
   int64_t size(const char* key) const {
     const Json& value = at(key);
-    if (!value.is_number_integer() || value.get<int64_t>() < 1) fail(key, "a positive integer", value);
+    if (!value.is_number_integer() || value.get<int64_t>() < 1 || value.get<int64_t>() > kMaxSize) {
+      fail(key, text("a positive integer up to ", kMaxSize), value);
+    }
     return value.get<int64_t>();
   }
   int64_t size(const char* key, int64_t fallback) const { return has(key) ? size(key) : fallback; }
@@ -59,7 +67,7 @@ class Reader {
     if (has(key) && at(key) != Json(expected)) fail(key, Json(expected).dump(), at(key));
   }
   [[noreturn]] void fail(const char* key, const std::string& expected, const Json& found) const {
-    input_error(origin_, ": key \"", key, "\": expected ", expected, ", found ", found.dump().substr(0, 200));
+    input_error(origin_, ": key \"", key, "\": expected ", expected, ", found ", shortened(found.dump()));
   }
   const std::string& origin() const { return origin_; }
 
@@ -105,8 +113,8 @@ void read_compress_ratios(const Reader& reader, int64_t num_layers, std::vector<
   int64_t heavy_ratio = 0;
   for (int64_t i = 0; i < num_layers; ++i) {
     const Json& ratio = ratios.at(i);
-    if (!ratio.is_number_integer() || ratio.get<int64_t>() < 0) {
-      reader.fail("compress_ratios", "integers from 0 on", ratio);
+    if (!ratio.is_number_integer() || ratio.get<int64_t>() < 0 || ratio.get<int64_t>() > kMaxSize) {
+      reader.fail("compress_ratios", text("integers from 0 to ", kMaxSize), ratio);
     }
     LayerSpec layer;
     layer.ratio = ratio.get<int64_t>();
@@ -194,8 +202,8 @@ int64_t read_rope_width(const Reader& reader, int64_t head_dim) {
     }
   }
   if (!width) input_error(reader.origin(), ": key \"qk_rope_head_dim\" is missing");
-  if (*width % 2 != 0 || *width > head_dim) {
-    input_error(reader.origin(), ": the rotating channels must be even and at most head_dim = ", head_dim, ", found ",
+  if (*width % 2 != 0 || *width < 0 || *width > head_dim) {
+    input_error(reader.origin(), ": the rotating channels must be even and from 0 to head_dim = ", head_dim, ", found ",
                 *width);
   }
   return *width;
@@ -232,6 +240,15 @@ void check(const Reader& reader, const Config& c) {
     require(c.index_head_dim >= c.rope_dim,
             text("index_head_dim = ", c.index_head_dim, " is smaller than the rotating channels ", c.rope_dim));
   }
+}
+
+// One id, or a list of which the first counts.
+int64_t read_end_token(const Reader& reader) {
+  const char* key = "eos_token_id";
+  if (!reader.has(key) || !reader.at(key).is_array()) return reader.count(key, 1);
+  const Json& ids = reader.at(key);
+  if (ids.empty() || !ids.at(0).is_number_integer()) reader.fail(key, "a token id or a list of them", ids);
+  return ids.at(0).get<int64_t>();
 }
 
 void refuse_other_models(const Reader& reader) {
@@ -276,10 +293,11 @@ Config parse_config(const Json& json, const std::string& origin) {
   c.rms_norm_eps = reader.number("rms_norm_eps", 1e-6);
   c.initializer_range = reader.number("initializer_range", 0.02);
   c.bos_token_id = reader.count("bos_token_id", 0);
-  c.eos_token_id = reader.has("eos_token_id") && reader.at("eos_token_id").is_array()
-                       ? reader.at("eos_token_id").at(0).get<int64_t>()
-                       : reader.count("eos_token_id", 1);
+  c.eos_token_id = read_end_token(reader);
   c.num_mtp_layers = reader.count("num_nextn_predict_layers", 0);
+  if (c.num_mtp_layers > kMaxMtpLayers) {
+    reader.fail("num_nextn_predict_layers", text("at most ", kMaxMtpLayers), reader.at("num_nextn_predict_layers"));
+  }
   read_layers(reader, c);
   for (const LayerSpec& layer : c.layers) {
     if (layer.attention != AttentionKind::kSparse) continue;
@@ -293,12 +311,7 @@ Config parse_config(const Json& json, const std::string& origin) {
 }
 
 Config read_config(const std::filesystem::path& file) {
-  const std::string content = read_text(file);
-  try {
-    return parse_config(Json::parse(content), file.string());
-  } catch (const nlohmann::json::exception& error) {
-    input_error(file.string(), ": not valid JSON: ", error.what());
-  }
+  return parse_config(parse_ordered_json(read_text(file), file.string()), file.string());
 }
 
 Json config_to_json(const Config& c) {

@@ -22,9 +22,14 @@ Half with_slots(const Config& config, const LayerSpec& spec, const Half& half, c
 
 // The task outlives this call (its node runs it again), so it holds the half by value: handles only, no data.
 template <typename Half, typename Run>
-HalfTask make_task(const Config& config, const LayerSpec& spec, const Half& half, const Run& run) {
-  HalfTask task;
-  task.slots = take_slots(config, spec, half);
+UnitTask make_task(const Config& config, const LayerSpec& spec, const Half& half, const UnitId& id,
+                   const StreamContext& context, const Run& run) {
+  UnitTask task;
+  if (context.placement) {
+    task.source = context.placement->unit(id);
+  } else {
+    task.slots = take_slots(config, spec, half);
+  }
   task.run = [&config, spec, half, run](const at::Tensor& x_TND, const std::vector<at::Tensor>& slots) {
     return run(with_slots(config, spec, half, slots), x_TND);
   };
@@ -41,18 +46,18 @@ void add_loss(at::Tensor& sum, const at::Tensor& value) {
 at::Tensor run_layer(const Config& config, const LayerWeights& weights, const LayerSpec& spec, int64_t layer,
                      const at::Tensor& x_TND, const std::shared_ptr<const StreamContext>& context, Recompute recompute,
                      const std::shared_ptr<LayerDecisions>& decisions, LossSums& sums) {
-  const HalfTask attention_task =
-      make_task(config, spec, weights.attention,
+  const UnitTask attention_task =
+      make_task(config, spec, weights.attention, {UnitKind::kAttention, layer}, *context,
                 [context, decisions, spec, layer](const AttentionHalf& half, const at::Tensor& x) {
                   return attention_half(half, spec, layer, x, *context, *decisions);
                 });
-  const HalfOutput attended = run_half(attention_task, x_TND, recompute);
+  const UnitOutput attended = run_unit(attention_task, x_TND, recompute);
   add_loss(sums.indexer_loss, attended.auxiliary);
-  const HalfTask moe_task =
-      make_task(config, spec, weights.moe, [context, decisions, spec, layer](const MoeHalf& half, const at::Tensor& x) {
-        return moe_half(half, spec, layer, x, *context, *decisions);
-      });
-  const HalfOutput mixed = run_half(moe_task, attended.x_TND, recompute);
+  const UnitTask moe_task = make_task(config, spec, weights.moe, {UnitKind::kMoe, layer}, *context,
+                                      [context, decisions, spec, layer](const MoeHalf& half, const at::Tensor& x) {
+                                        return moe_half(half, spec, layer, x, *context, *decisions);
+                                      });
+  const UnitOutput mixed = run_unit(moe_task, attended.x_TND, recompute);
   add_loss(sums.balance_loss, mixed.auxiliary);
   return mixed.x_TND;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -10,6 +11,8 @@ namespace asterism::model {
 struct Model {
   Config config;
   Weights weights;
+  // Where ranks share the weights, what stands in `weights` are the outlines: update scales and formats, no values.
+  std::shared_ptr<Placement> placement = nullptr;
 };
 
 /// The sums that make up a step's loss; scalars in fp32 (fp64), undefined when not asked for. The caller divides each
@@ -33,8 +36,11 @@ struct LossOptions {
 at::Tensor forward_trunk(const Model& model, const std::shared_ptr<const StreamContext>& context, Recompute recompute,
                          LossSums& sums);
 
-/// Collapse of the streams and final norm: [T, D], what the head multiplies (model-spec 3.4).
-at::Tensor final_hidden(const Model& model, const at::Tensor& x_TND);
+/// What is made of the final hidden state [T, D] and the head's matrix [V, D]: a loss, logits.
+using HeadUse = std::function<at::Tensor(const at::Tensor& hidden_TD, const at::Tensor& head_VD)>;
+
+/// Collapse of the streams, final norm (model-spec 3.4) and `use` of the result, as one unit.
+at::Tensor run_head(const Model& model, const at::Tensor& x_TND, const HeadUse& use);
 
 /// All losses of a micro-batch, ready for backward.
 LossSums forward_loss(const Model& model, const TokenBatch& batch, const ForwardOptions& options,

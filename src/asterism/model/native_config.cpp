@@ -1,6 +1,7 @@
 #include "asterism/model/native_config.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace asterism::model {
 
@@ -23,6 +24,7 @@ bool hash_layers_come_first(const Config& config) {
 
 // A whole number as the release writes it: 16, not 16.0.
 Json number(double value) {
+  if (std::abs(value) > 1e15) return value;
   const auto whole = static_cast<int64_t>(value);
   return static_cast<double>(whole) == value ? Json(whole) : Json(value);
 }

@@ -12,8 +12,9 @@ void StreamContext::probe(int64_t layer, std::string_view name, const at::Tensor
 }
 
 std::shared_ptr<const StreamContext> make_stream_context(const Config& config, const TokenBatch& batch,
-                                                         const ForwardOptions& options) {
-  auto shared = std::make_shared<StreamContext>(StreamContext{config, batch, options, {}, {}, {}});
+                                                         const ForwardOptions& options,
+                                                         const std::shared_ptr<Placement>& placement) {
+  auto shared = std::make_shared<StreamContext>(StreamContext{config, batch, options, {}, {}, {}, placement});
   StreamContext& context = *shared;
   const at::ScalarType type = ops::sum_type(options.compute);
   const at::Tensor& position_T = batch.documents.position_T;

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "asterism/model/config.h"
+#include "asterism/model/placement.h"
 #include "asterism/model/token_batch.h"
 #include "asterism/ops/documents.h"
 #include "asterism/ops/rope.h"
@@ -40,11 +41,13 @@ struct StreamContext {
   ops::RopeTable main_T;                       // layers without compression
   ops::RopeTable compress_T;                   // layers with compression
   std::map<int64_t, Compression> compression;  // by ratio
+  std::shared_ptr<Placement> placement;        // none: all weights are here
 
   void probe(int64_t layer, std::string_view name, const at::Tensor& value) const;
 };
 
 std::shared_ptr<const StreamContext> make_stream_context(const Config& config, const TokenBatch& batch,
-                                                         const ForwardOptions& options);
+                                                         const ForwardOptions& options,
+                                                         const std::shared_ptr<Placement>& placement = nullptr);
 
 }  // namespace asterism::model

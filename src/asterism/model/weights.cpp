@@ -125,14 +125,19 @@ class Walk {
   const ProjectionVisitor* projections_;
 };
 
-// Every tensor and, before a projection's own weight, its LoRA pair.
+// Every tensor and, before a projection's own weight, its LoRA pair and what it is packed in.
 template <typename Visit>
 void visit_slots(const SlotVisitor& visit, const Visit& walk) {
   const TensorVisitor tensors = [&](const TensorSpec&, at::Tensor& tensor) { visit(tensor); };
   const ProjectionVisitor projections = [&](const TensorSpec&, Projection& projection) {
-    if (!projection.lora) return;
-    visit(projection.lora->a_RK);
-    visit(projection.lora->b_NR);
+    if (projection.lora) {
+      visit(projection.lora->a_RK);
+      visit(projection.lora->b_NR);
+    }
+    if (projection.weight.packed) {
+      visit(projection.weight.packed->codes);
+      visit(projection.weight.packed->scales);
+    }
   };
   walk(tensors, projections);
 }

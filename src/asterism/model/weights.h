@@ -143,8 +143,9 @@ std::map<std::string, int64_t> bytes_by_storage(const Config& config, const Weig
 /// Calls `visit` for every matrix that may carry LoRA.
 void for_each_projection(const Config& config, Weights& weights, const ProjectionVisitor& visit);
 
-/// Calls `visit` for every tensor that one half holds, LoRA matrices included: how the recomputation node swaps leaves
-/// in. Packed matrices are constants that no leaf replaces: their slots are undefined.
+/// Calls `visit` for every tensor that one half holds, LoRA matrices and the codes and scales of packed matrices
+/// included: how the recomputation node swaps leaves in, and how ranks share a half. The plain slot of a packed matrix
+/// is undefined.
 using SlotVisitor = std::function<void(at::Tensor& tensor)>;
 void for_each_slot(const Config& config, const LayerSpec& layer, AttentionHalf& half, const SlotVisitor& visit);
 void for_each_slot(const Config& config, const LayerSpec& layer, MoeHalf& half, const SlotVisitor& visit);

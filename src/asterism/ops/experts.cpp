@@ -24,14 +24,6 @@ std::vector<RowRange> busy_experts(const std::vector<int64_t>& offsets) {
   return busy;
 }
 
-// out[t] = sum over slots of rows[row_TK[t, slot]], in slot order: a gather, so no two additions race.
-at::Tensor combine_rows(const at::Tensor& rows_RD, const at::Tensor& row_TK) {
-  at::Tensor sum_TD =
-      at::zeros({row_TK.size(0), rows_RD.size(1)}, rows_RD.options().dtype(sum_type(rows_RD.scalar_type())));
-  for (int64_t k = 0; k < row_TK.size(1); ++k) sum_TD.add_(rows_RD.index_select(0, row_TK.select(1, k)));
-  return sum_TD.to(rows_RD.scalar_type());
-}
-
 // ---- low-rank updates -----------------------------------------------------------------------------------------------
 
 // PEFT keeps A expert-major, rows e r .. of [E r, in], but B rank-major, columns e, e + E, .. of [out, r E].
@@ -247,6 +239,14 @@ void check_lora(const char* name, const std::optional<ExpertLora>& lora, const M
 }
 
 }  // namespace
+
+at::Tensor combine_rows(const at::Tensor& rows_RD, const at::Tensor& row_TK) {
+  at::Tensor sum_TD =
+      at::zeros({row_TK.size(0), rows_RD.size(1)}, rows_RD.options().dtype(sum_type(rows_RD.scalar_type())));
+  // A gather, so no two additions race.
+  for (int64_t k = 0; k < row_TK.size(1); ++k) sum_TD.add_(rows_RD.index_select(0, row_TK.select(1, k)));
+  return sum_TD.to(rows_RD.scalar_type());
+}
 
 at::Tensor grouped_experts(const at::Tensor& x_TD, const at::Tensor& weight_TK, const Dispatch& dispatch,
                            const Matrix& gate_up, const Matrix& down, double limit,

@@ -22,6 +22,9 @@ struct Dispatch {
 /// expert_TK int64 [T, K] with values 0 .. E-1 (otherwise an error that names the value). T may be 0.
 Dispatch make_dispatch(const at::Tensor& expert_TK, int64_t num_experts);
 
+/// Sum over slots of rows_RD[row_TK[t, slot]], in slot order and in fp32 (fp64): [T, D] in the type of the rows.
+at::Tensor combine_rows(const at::Tensor& rows_RD, const at::Tensor& row_TK);
+
 /// Low-rank updates of all experts of one packed matrix, in PEFT's layout (golden/hf README section 5):
 /// A [E * r, in]: rows e * r .. belong to expert e; B [out, r * E]: columns e, e + E, e + 2 E, ... belong to expert e.
 using ExpertLora = LoraPair;

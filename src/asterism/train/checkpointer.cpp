@@ -9,14 +9,17 @@
 #include "asterism/core/file.h"
 #include "asterism/core/folder.h"
 #include "asterism/core/log.h"
+#include "asterism/core/shortened.h"
 #include "asterism/train/checkpoint_size.h"
+#include "asterism/train/run_ranks.h"
 
 namespace asterism::train {
 namespace fs = std::filesystem;
 
 namespace {
 
-uint64_t model_bytes(const model::Model& model) {
+uint64_t model_bytes(const model::Model& model, const parallel::ShardedModel* shared) {
+  if (shared != nullptr) return static_cast<uint64_t>(shared->whole_bytes());
   uint64_t sum = 0;
   for (const auto& [storage, bytes] : model::bytes_by_storage(model.config, model.weights)) {
     sum += static_cast<uint64_t>(bytes);
@@ -26,21 +29,12 @@ uint64_t model_bytes(const model::Model& model) {
 
 /// The weights with what a snapshot holds in place of what training goes on to change.
 model::Weights with_tensors_of(const checkpoint::TrainState& snapshot, const model::Model& model) {
-  std::map<std::string, at::Tensor> tensors;
-  for (const auto& named : snapshot.tensors) tensors[named.name] = named.tensor;
-  model::Weights weights = model.weights;
-  model::for_each_projection(model.config, weights, [&](const model::TensorSpec& spec, model::Projection& projection) {
-    if (!projection.lora) return;
-    const std::string path = "param." + model::projection_path(spec.name);
-    projection.lora->a_RK = tensors.at(path + ".lora_A.weight");
-    projection.lora->b_NR = tensors.at(path + ".lora_B.weight");
-  });
-  // Those of lora.modules_to_save.
-  model::for_each_tensor(model.config, weights, [&](const model::TensorSpec& spec, at::Tensor& slot) {
-    const auto found = tensors.find("param." + spec.name);
-    if (found != tensors.end()) slot = found->second;
-  });
-  return weights;
+  constexpr std::string_view kParam = "param.";
+  std::map<std::string, at::Tensor> values;
+  for (const auto& named : snapshot.tensors) {
+    if (named.name.starts_with(kParam)) values[named.name.substr(kParam.size())] = named.tensor;
+  }
+  return with_values(model, values);
 }
 
 double gigabytes(uint64_t bytes) {
@@ -92,21 +86,40 @@ checkpoint::TrainState Checkpointer::read(const fs::path& folder) const {
   }
 }
 
+std::optional<fs::path> Checkpointer::agreed_folder() const {
+  const RunRanks ranks(inputs_.shared);
+  std::optional<fs::path> own;
+  if (ranks.is_first()) {
+    states_.tidy();
+    own = folder_to_resume();
+  }
+  const std::string path = ranks.of_first(own ? own->string() : std::string(), "checkpoint to resume from");
+  return path.empty() ? std::nullopt : std::optional<fs::path>(path);
+}
+
 int64_t Checkpointer::resume() {
-  states_.tidy();
-  const std::optional<fs::path> folder = folder_to_resume();
+  const std::optional<fs::path> folder = agreed_folder();
   if (!folder) return 0;
   const checkpoint::TrainState state = read(*folder);
-  const int64_t step = restore_state(state, optimizer_, inputs_.buffers, record_, folder->string());
-  if (step > inputs_.steps) {
-    input_error(folder->string(), ": holds step ", step, ", beyond the ", inputs_.steps, " steps of the recipe");
+  try {
+    return restore(state, *folder);
+  } catch (const nlohmann::json::exception& error) {
+    input_error((*folder / "state.json").string(), ": not what a run writes: ", shortened(error.what()),
+                "; choose an older checkpoint, or begin again with --set checkpoint.resume=never");
   }
-  first_row_ = data::position_from_json(state.info.at("data"), inputs_.train_data.identity(), folder->string());
+}
+
+int64_t Checkpointer::restore(const checkpoint::TrainState& state, const fs::path& folder) {
+  const int64_t step = restore_state(state, optimizer_, inputs_.buffers, record_, folder.string(), inputs_.shared);
+  if (step < 0 || step > inputs_.steps) {
+    input_error(folder.string(), ": holds step ", step, ", beyond the ", inputs_.steps, " steps of the recipe");
+  }
+  first_row_ = data::position_from_json(state.info.at("data"), inputs_.train_data.identity(), folder.string());
   std::error_code absent;
-  if (fs::equivalent(folder->parent_path(), inputs_.folder.checkpoints_folder(), absent)) {
+  if (fs::equivalent(folder.parent_path(), inputs_.folder.checkpoints_folder(), absent)) {
     metrics_bytes_ = state.info.at("metrics").at("bytes").get<uint64_t>();
   }
-  log_info("resuming after step ", step, " of ", inputs_.steps, " from ", folder->string());
+  log_info("resuming after step ", step, " of ", inputs_.steps, " from ", folder.string());
   return step;
 }
 
@@ -130,7 +143,7 @@ void Checkpointer::check_space(int64_t done) const {
   const int64_t held = std::ranges::count_if(steps, [&](int64_t step) { return step <= done; });
   // A new checkpoint is complete before the oldest goes.
   const int64_t more = std::max<int64_t>(1, std::min(saves, section.keep + 1 - held));
-  const uint64_t result = inputs_.recipe.lora ? 2 * size.adapter_bytes : model_bytes(inputs_.model);
+  const uint64_t result = inputs_.recipe.lora ? 2 * size.adapter_bytes : model_bytes(inputs_.model, inputs_.shared);
   const uint64_t needed = static_cast<uint64_t>(more) * size.bytes() + result;
   const uint64_t free = available_bytes(inputs_.folder.root());
   if (free >= needed) return;
@@ -142,7 +155,7 @@ void Checkpointer::check_space(int64_t done) const {
 double Checkpointer::take(int64_t step, const data::StreamPosition& next_row) {
   const auto start = std::chrono::steady_clock::now();
   task_.wait();
-  snapshot_ = capture_state(step, optimizer_, inputs_.buffers, record_);
+  snapshot_ = capture_state(step, optimizer_, inputs_.buffers, record_, inputs_.shared);
   snapshot_.info["random"] = {{"seed", inputs_.recipe.seed}, {"streams", "counter-based"}};
   snapshot_.info["data"] = data::position_to_json(next_row, inputs_.train_data.identity());
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -16,7 +16,7 @@ namespace asterism::train {
 
 /// The checkpoints of a running loop: finds the one to go on from, and writes new ones beside the training, one at a
 /// time. A write that fails is a RunError of the next call of check, take or finish; the checkpoints before it are
-/// intact.
+/// intact. Where ranks share the model, all call resume and take, and the first one prepares and writes.
 class Checkpointer {
  public:
   /// Both must outlive it.
@@ -49,7 +49,10 @@ class Checkpointer {
 
  private:
   std::optional<std::filesystem::path> folder_to_resume() const;
+  /// What the first rank finds, after it has put the folder in order.
+  std::optional<std::filesystem::path> agreed_folder() const;
   checkpoint::TrainState read(const std::filesystem::path& folder) const;
+  int64_t restore(const checkpoint::TrainState& state, const std::filesystem::path& folder);
   void check_space(int64_t done) const;
 
   const LoopInputs& inputs_;

@@ -25,16 +25,19 @@ void evaluate_rows(const model::Model& model, const std::vector<data::PackedRow>
   model::ForwardOptions options;
   options.compute = compute;
   for (size_t r = 0; r < rows.size(); ++r) {
-    const model::TokenBatch batch = to_token_batch(rows, r, r + 1, sequence_length);
-    const auto context = model::make_stream_context(model.config, batch, options);
+    const model::TokenBatch batch = to_token_batch(rows, r, r + 1, sequence_length, static_cast<int64_t>(r));
+    const auto context = model::make_stream_context(model.config, batch, options, model.placement);
     model::LossSums unused;
     const at::Tensor x_TND = model::forward_trunk(model, context, model::Recompute::kBlocks, unused);
-    const ops::CrossEntropyScores scores = ops::score_cross_entropy(
-        model::final_hidden(model, x_TND), model.weights.lm_head, batch.target_T, batch.weight_T);
+    ops::CrossEntropyScores scores;
+    model::run_head(model, x_TND, [&](const at::Tensor& hidden_TD, const at::Tensor& head_VD) {
+      scores = ops::score_cross_entropy(hidden_TD, head_VD, batch.target_T, batch.weight_T);
+      return hidden_TD;
+    });
     evaluation.loss_sum += scores.loss_sum;
     evaluation.correct += scores.correct;
     evaluation.tokens += batch.trained_tokens();
-    ++evaluation.rows;
+    evaluation.rows += !rows[r].ids.empty();
   }
 }
 

@@ -16,7 +16,7 @@ struct Evaluation {
   double accuracy() const;
 };
 
-/// Adds the rows of one batch, without gradients or dropout.
+/// Adds the rows of one batch, without gradients or dropout. A row without tokens runs a pass and counts nothing.
 void evaluate_rows(const model::Model& model, const std::vector<data::PackedRow>& rows, at::ScalarType compute,
                    int64_t sequence_length, Evaluation& evaluation);
 

@@ -17,11 +17,13 @@ at::Tensor next_log_probabilities(const model::Model& model, const std::vector<i
       model::make_token_batch(at::tensor(ids, at::kLong), at::full({length}, ops::kIgnoredTarget, at::kLong), {length});
   model::ForwardOptions options;
   options.compute = compute;
-  const auto context = model::make_stream_context(model.config, batch, options);
+  const auto context = model::make_stream_context(model.config, batch, options, model.placement);
   model::LossSums unused;
   const at::Tensor x_TND = model::forward_trunk(model, context, model::Recompute::kBlocks, unused);
-  const at::Tensor last_1D = model::final_hidden(model, x_TND.slice(0, length - 1));
-  const at::Tensor logits_1V = ops::matmul_nt(last_1D, model.weights.lm_head, ops::sum_type(compute));
+  const at::Tensor logits_1V =
+      model::run_head(model, x_TND.slice(0, length - 1), [&](const at::Tensor& last_1D, const at::Tensor& head_VD) {
+        return ops::matmul_nt(last_1D, head_VD, ops::sum_type(compute));
+      });
   return at::log_softmax(logits_1V.to(at::kDouble), 1).squeeze(0);
 }
 

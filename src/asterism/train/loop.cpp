@@ -10,7 +10,9 @@
 #include "asterism/core/progress.h"
 #include "asterism/data/step_reader.h"
 #include "asterism/train/checkpointer.h"
+#include "asterism/train/run_ranks.h"
 #include "asterism/train/schedule.h"
+#include "asterism/train/shared_parameters.h"
 #include "asterism/train/step.h"
 #include "asterism/train/tensorboard.h"
 
@@ -50,6 +52,7 @@ class Loop {
       : inputs_(inputs),
         recipe_(inputs.recipe),
         settings_(step_settings(inputs)),
+        ranks_(inputs.shared),
         optimizer_(inputs.parameters, inputs.recipe.optimizer),
         checkpoints_(inputs, optimizer_) {}
 
@@ -57,17 +60,25 @@ class Loop {
     const int64_t done = checkpoints_.resume();
     summary_.first_step = summary_.last_step = done;
     if (done == inputs_.steps) return summary_;
-    checkpoints_.prepare(done);
-    if (inputs_.on_start) inputs_.on_start();
-    MetricsFile metrics(inputs_.folder.metrics_file(), done);
-    check_metrics(metrics);
+    std::optional<MetricsFile> metrics;
     std::optional<TensorboardWriter> board;
-    if (recipe_.log.tensorboard) board.emplace(inputs_.folder.tensorboard_folder(), done);
+    if (ranks_.is_first()) {
+      checkpoints_.prepare(done);
+      if (inputs_.on_start) inputs_.on_start();
+      metrics.emplace(inputs_.folder.metrics_file(), done);
+      check_metrics(*metrics);
+      if (recipe_.log.tensorboard) board.emplace(inputs_.folder.tensorboard_folder(), done);
+    }
     if (done == 0) summary_.eval_loss_before = evaluation_loss();
-    rows_.emplace(inputs_.train_data, data::ReaderOptions{.workers = recipe_.data.workers}, checkpoints_.first_row());
+    const data::ReaderOptions reading{.rank = ranks_.rank(),
+                                      .ranks = ranks_.size(),
+                                      .rows_at_once = recipe_.train.micro_batch,
+                                      .workers = recipe_.data.workers};
+    rows_.emplace(inputs_.train_data, reading, checkpoints_.first_row());
     Progress progress({.label = "train", .unit = "steps", .total = inputs_.steps, .first = done});
     const auto start = Clock::now();
     for (int64_t step = done; step < inputs_.steps; ++step) {
+      ranks_.set_position(step + 1);
       Json row = train_step(step);
       const bool last = step + 1 == inputs_.steps;
       const bool evaluate_now = recipe_.eval_every > 0 && (step + 1) % recipe_.eval_every == 0;
@@ -77,14 +88,15 @@ class Loop {
         if (loss) summary_.eval_loss_after = loss;
       }
       summary_.last_step = step + 1;
-      summary_.stopped = !last && inputs_.stop_requested && inputs_.stop_requested();
-      const bool save_now = is_save_due(step + 1) || last || summary_.stopped;
+      const RunRanks::Requests requests = ranks_.any(own_requests());
+      summary_.stopped = !last && requests.stop;
+      const bool save_now = requests.save || is_save_due(step + 1) || last || summary_.stopped;
       if (save_now) row["checkpoint_seconds"] = checkpoints_.take(step + 1, rows_->position());
-      if (save_now || evaluate_now || (step + 1) % recipe_.log.every == 0) {
-        metrics.append(row);
+      if (metrics && (save_now || evaluate_now || (step + 1) % recipe_.log.every == 0)) {
+        metrics->append(row);
         if (board) board->add(step + 1, row);
       }
-      if (save_now) checkpoints_.write(metrics.bytes());
+      if (save_now && metrics) checkpoints_.write(metrics->bytes());
       progress.update(step + 1, text("loss ", row["loss"].get<double>()));
       if (summary_.stopped) break;
       checkpoints_.check();
@@ -96,10 +108,12 @@ class Loop {
   }
 
  private:
-  bool is_save_due(int64_t step) const {
-    if (inputs_.save_requested && inputs_.save_requested()) return true;
-    return recipe_.checkpoint.every > 0 && step % recipe_.checkpoint.every == 0;
+  RunRanks::Requests own_requests() const {
+    return {.stop = inputs_.stop_requested && inputs_.stop_requested(),
+            .save = inputs_.save_requested && inputs_.save_requested()};
   }
+
+  bool is_save_due(int64_t step) const { return recipe_.checkpoint.every > 0 && step % recipe_.checkpoint.every == 0; }
 
   // Lines may be lost when a machine crashes or a user edits the file; the run itself is not concerned.
   void check_metrics(const MetricsFile& metrics) const {
@@ -114,14 +128,18 @@ class Loop {
     settings_.forward.step = static_cast<uint64_t>(step);
     const int64_t epoch = inputs_.train_data.epoch_at(rows_->position());
     const StepResult result = forward_and_backward(step);
-    const GradientReport gradient = inspect_gradients(optimizer_.parameters());
+    const GradientReport gradient = inputs_.shared != nullptr
+                                        ? inspect_gradients(optimizer_.parameters(), *inputs_.shared)
+                                        : inspect_gradients(optimizer_.parameters());
     if (!gradient.non_finite.empty() || !std::isfinite(gradient.norm)) {
       run_error("step ", step + 1, ": the gradient is not finite, first in ", gradient.non_finite,
                 "; the weights are untouched. Try a lower optimizer.lr, more schedule.warmup_steps or model.compute: "
                 "fp32; the last checkpoint is intact");
     }
     const double lr = learning_rate(recipe_.optimizer.lr, recipe_.schedule, step, inputs_.steps);
+    if (inputs_.shared != nullptr) take_gradients(optimizer_.parameters(), *inputs_.shared);
     optimizer_.step(lr, clip_factor(gradient.norm, recipe_.optimizer.clip_norm));
+    if (inputs_.shared != nullptr) inputs_.shared->drop_gradients();
     const double seconds = seconds_since(start);
     if (step == summary_.first_step) summary_.first_loss = result.loss;
     summary_.last_loss = result.loss;
@@ -133,7 +151,7 @@ class Loop {
   // An operator that refuses its input (a NaN score) knows nothing of steps: add which one it was and what to try.
   StepResult forward_and_backward(int64_t step) {
     try {
-      return run_step(inputs_.model, rows_->next(), settings_);
+      return run_step(inputs_.model, rows_->next(), settings_, inputs_.shared);
     } catch (const c10::Error& error) {
       run_error(
           "step ", step + 1, ": ", user_message(error),
@@ -159,7 +177,7 @@ class Loop {
     row["grad_norm"] = gradient.norm;
     row["seconds"] = seconds;
     row["tokens_per_second"] = static_cast<double>(result.counts.input_tokens) / seconds;
-    row["peak_memory_bytes"] = peak_resident_bytes();
+    row["peak_memory_bytes"] = ranks_.largest(static_cast<int64_t>(peak_resident_bytes()), "peak memory");
     row["expert_load_std"] = load.std;
     row["dead_experts"] = load.dead_experts;
     return row;
@@ -168,13 +186,14 @@ class Loop {
   std::optional<double> evaluation_loss() const {
     if (inputs_.eval_data == nullptr) return std::nullopt;
     return evaluate(inputs_.model, *inputs_.eval_data, inputs_.compute, recipe_.data.sequence_length,
-                    recipe_.data.workers)
+                    recipe_.data.workers, inputs_.shared)
         .loss();
   }
 
   const LoopInputs& inputs_;
   const Recipe& recipe_;
   StepSettings settings_;
+  RunRanks ranks_;
   AdamW optimizer_;
   Checkpointer checkpoints_;
   std::optional<data::StepReader> rows_;
@@ -183,17 +202,45 @@ class Loop {
 
 }  // namespace
 
+namespace {
+
+// Rows go to the ranks in turn; all ranks run the same number of passes, some without a row.
+std::vector<data::PackedRow> rows_of_rank(const std::vector<data::PackedRow>& rows, const RunRanks& ranks) {
+  const auto size = static_cast<size_t>(ranks.size());
+  std::vector<data::PackedRow> own;
+  for (size_t first = 0; first < rows.size(); first += size) {
+    const size_t row = first + static_cast<size_t>(ranks.rank());
+    own.push_back(row < rows.size() ? rows[row] : data::PackedRow());
+  }
+  return own;
+}
+
+void add_up(Evaluation& evaluation, dist::Comm& world) {
+  const at::Tensor loss = at::full({1}, evaluation.loss_sum, at::kDouble);
+  world.all_reduce(loss, dist::Reduction::kSum, "evaluation loss");
+  evaluation.loss_sum = loss.item<double>();
+  const at::Tensor counts = at::tensor({evaluation.tokens, evaluation.rows, evaluation.correct}, at::kLong);
+  world.all_reduce(counts, dist::Reduction::kSum, "evaluation counts");
+  evaluation.tokens = counts[0].item<int64_t>();
+  evaluation.rows = counts[1].item<int64_t>();
+  evaluation.correct = counts[2].item<int64_t>();
+}
+
+}  // namespace
+
 LoopSummary run_loop(const LoopInputs& inputs) {
   return Loop(inputs).run();
 }
 
 Evaluation evaluate(const model::Model& model, const data::DataSet& data, at::ScalarType compute,
-                    int64_t sequence_length, int64_t workers) {
+                    int64_t sequence_length, int64_t workers, parallel::ShardedModel* shared) {
+  const RunRanks ranks(shared);
   Evaluation evaluation;
   data::EvaluationReader reader(data, workers);
   for (auto rows = reader.next(); !rows.empty(); rows = reader.next()) {
-    evaluate_rows(model, rows, compute, sequence_length, evaluation);
+    evaluate_rows(model, rows_of_rank(rows, ranks), compute, sequence_length, evaluation);
   }
+  if (shared != nullptr) add_up(evaluation, *shared->comms().world);
   return evaluation;
 }
 

@@ -21,6 +21,9 @@ struct LoopInputs {
   int64_t steps = 0;  // of the whole run
   at::ScalarType compute = at::kFloat;
   std::vector<Parameter> buffers = {};  // full_buffers in full fine-tuning
+  // Where ranks share the model: `parameters` are then this rank's pieces (shared_parameters.h). All ranks run the
+  // loop; the first one writes.
+  parallel::ShardedModel* shared = nullptr;
   // What a checkpoint records of its run and compares on resume (resume.h).
   nlohmann::ordered_json recipe_values = nlohmann::ordered_json::object();
   nlohmann::ordered_json base = nlohmann::ordered_json::object();
@@ -48,7 +51,8 @@ struct LoopSummary {
 LoopSummary run_loop(const LoopInputs& inputs);
 
 /// Mean loss and accuracy over the whole set, whose rows are read ahead by `workers` threads.
+/// With `shared` all ranks call it, each computes a part of the rows, and all get the result of the whole set.
 Evaluation evaluate(const model::Model& model, const data::DataSet& data, at::ScalarType compute,
-                    int64_t sequence_length, int64_t workers = 0);
+                    int64_t sequence_length, int64_t workers = 0, parallel::ShardedModel* shared = nullptr);
 
 }  // namespace asterism::train

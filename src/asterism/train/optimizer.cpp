@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "asterism/ops/adamw.h"
+#include "asterism/ops/exact_sum.h"
 
 namespace asterism::train {
 
@@ -18,6 +19,56 @@ GradientReport inspect_gradients(const std::vector<Parameter>& parameters) {
     total += squares;
   }
   report.norm = std::sqrt(total);
+  return report;
+}
+
+namespace {
+
+// Sums over the pieces of dense weights, of which every copy of the model has one, and of experts.
+struct PieceSums {
+  double dense = 0.0, experts = 0.0;
+  ops::ExactSquareSum exact_dense, exact_experts;
+};
+
+double sum_over_ranks(PieceSums& own, const parallel::MeshComms& comms, bool strict) {
+  if (!strict) {
+    const at::Tensor dense = at::full({1}, own.dense, at::kDouble), experts = at::full({1}, own.experts, at::kDouble);
+    comms.shard->all_reduce(dense, dist::Reduction::kSum, "gradient norm");
+    comms.world->all_reduce(experts, dist::Reduction::kSum, "gradient norm of experts");
+    return dense.item<double>() + experts.item<double>();
+  }
+  const auto add_up = [](ops::ExactSquareSum& sum, dist::Comm& comm, const char* what) {
+    const at::Tensor limbs = sum.limbs();
+    comm.all_reduce(limbs, dist::Reduction::kSum, what);
+    sum.set_limbs(limbs);
+  };
+  add_up(own.exact_dense, *comms.shard, "gradient norm");
+  add_up(own.exact_experts, *comms.world, "gradient norm of experts");
+  own.exact_dense.add_limbs(own.exact_experts);
+  return own.exact_dense.value();
+}
+
+}  // namespace
+
+GradientReport inspect_gradients(const std::vector<Parameter>& parameters, parallel::ShardedModel& shared) {
+  const std::vector<parallel::TrainedPiece> pieces = shared.pieces();
+  const bool strict = shared.is_strict();
+  PieceSums sums;
+  std::string first_bad;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const at::Tensor& grad = pieces[i].grad;
+    if (!grad.defined()) continue;
+    if (strict) (pieces[i].is_expert ? sums.exact_experts : sums.exact_dense).add(grad);
+    const double squares = ops::sum_of_squares(grad);
+    if (!std::isfinite(squares) && first_bad.empty()) first_bad = parameters[i].name;
+    (pieces[i].is_expert ? sums.experts : sums.dense) += squares;
+  }
+  GradientReport report;
+  report.norm = std::sqrt(sum_over_ranks(sums, shared.comms(), strict));
+  if (std::isfinite(report.norm)) return report;
+  for (const std::string& name : shared.comms().world->all_gather_text(first_bad, "gradients that are not finite")) {
+    if (report.non_finite.empty()) report.non_finite = name;
+  }
   return report;
 }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "asterism/parallel/sharded_model.h"
 #include "asterism/train/parameters.h"
 #include "asterism/train/recipe.h"
 
@@ -15,6 +16,10 @@ struct GradientReport {
 };
 
 GradientReport inspect_gradients(const std::vector<Parameter>& parameters);
+
+/// Of the pieces that the ranks of a shared model hold, `parameters` being those of this rank (shared_parameters.h):
+/// the same report on all ranks. In strict mode the norm does not depend on the mesh in any bit.
+GradientReport inspect_gradients(const std::vector<Parameter>& parameters, parallel::ShardedModel& shared);
 
 /// min(1, clip / (norm + 1e-6)), as torch's clip_grad_norm_; 1 when clip is 0.
 double clip_factor(double norm, double clip_norm);

@@ -100,6 +100,23 @@ std::vector<Parameter> lora_parameters(model::Model& model, const std::vector<st
   return parameters;
 }
 
+model::Weights with_values(const model::Model& model, const std::map<std::string, at::Tensor>& values) {
+  model::Weights weights = model.weights;
+  const auto replace = [&](const std::string& name, at::Tensor& slot) {
+    const auto found = values.find(name);
+    if (found != values.end()) slot = found->second;
+  };
+  model::for_each_projection(model.config, weights, [&](const TensorSpec& spec, model::Projection& projection) {
+    if (!projection.lora) return;
+    const std::string path = model::projection_path(spec.name);
+    replace(path + ".lora_A.weight", projection.lora->a_RK);
+    replace(path + ".lora_B.weight", projection.lora->b_NR);
+  });
+  model::for_each_tensor(model.config, weights,
+                         [&](const TensorSpec& spec, at::Tensor& slot) { replace(spec.name, slot); });
+  return weights;
+}
+
 int64_t count_elements(const std::vector<Parameter>& parameters) {
   int64_t count = 0;
   for (const Parameter& parameter : parameters) count += parameter.value.numel();

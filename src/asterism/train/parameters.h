@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,10 @@ std::vector<Parameter> lora_parameters(model::Model& model, const std::vector<st
                                        const TrainedParts& parts = {});
 
 /// Sum of the element counts.
+/// The weights of the model with other values of trained tensors, by the names of their parameters; those without a
+/// value stay as they are. Shares memory.
+model::Weights with_values(const model::Model& model, const std::map<std::string, at::Tensor>& values);
+
 int64_t count_elements(const std::vector<Parameter>& parameters);
 
 }  // namespace asterism::train

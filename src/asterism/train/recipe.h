@@ -31,7 +31,7 @@ struct DataSection {
   std::vector<std::string> eval;
   std::string variant = "auto";           // auto | v4-preview | v4-0731 | v4-flash-vision | v4.1
   std::string thinking = "auto";          // auto | chat | thinking
-  std::string reasoning_effort = "none";  // none | low | high | max
+  std::string reasoning_effort = "none";  // none | low | high | max, or 1 to 100 (v4.1)
   bool drop_thinking = true;
   std::string history = "auto";              // auto | all | last_turn | split
   std::string special_in_content = "allow";  // allow | reject | as_text
@@ -52,6 +52,10 @@ struct LoraSection {
 };
 
 enum class RecomputeMode { kBlocks, kNone };
+enum class Determinism {
+  kFast,    // the same bits for the same layout
+  kStrict,  // the same bits for every layout
+};
 
 struct TrainSection {
   int64_t steps = 0;  // exactly one of steps and epochs is set
@@ -59,7 +63,15 @@ struct TrainSection {
   int64_t batch = 64;       // rows per optimizer step
   int64_t micro_batch = 1;  // rows computed at once
   RecomputeMode recompute = RecomputeMode::kBlocks;
+  Determinism deterministic = Determinism::kFast;
   double balance_loss = 0.0;
+};
+
+/// Ranks by role (parallel/mesh.h); 0 = auto.
+struct ParallelSection {
+  int64_t expert = 1;
+  int64_t shard = 0;
+  int64_t replicate = 0;
 };
 
 struct OptimizerSection {
@@ -97,6 +109,7 @@ struct Recipe {
   ModelSection model;
   DataSection data;
   std::optional<LoraSection> lora;  // absent = full fine-tuning
+  ParallelSection parallel;
   TrainSection train;
   OptimizerSection optimizer;
   ScheduleSection schedule;

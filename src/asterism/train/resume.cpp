@@ -47,16 +47,21 @@ class StoredTensors {
     for (const auto& named : state.tensors) stored_[named.name] = named.tensor;
   }
 
-  void restore(const std::string& name, const at::Tensor& target) {
+  /// The stored tensor, which must have the shape and type of a tensor of this run.
+  at::Tensor take(const std::string& name, at::IntArrayRef sizes, at::ScalarType type) {
     const auto found = stored_.find(name);
     if (found == stored_.end()) input_error(origin_, ": tensor ", name, " is missing");
-    const at::Tensor& tensor = found->second;
-    if (tensor.sizes() != target.sizes() || tensor.scalar_type() != target.scalar_type()) {
-      input_error(origin_, ": tensor ", name, " is ", tensor.scalar_type(), " ", tensor.sizes(), ", expected ",
-                  target.scalar_type(), " ", target.sizes());
+    const at::Tensor tensor = found->second;
+    if (tensor.sizes() != sizes || tensor.scalar_type() != type) {
+      input_error(origin_, ": tensor ", name, " is ", tensor.scalar_type(), " ", tensor.sizes(), ", expected ", type,
+                  " ", sizes);
     }
-    target.copy_(tensor);
     stored_.erase(found);
+    return tensor;
+  }
+
+  void restore(const std::string& name, const at::Tensor& target) {
+    target.copy_(take(name, target.sizes(), target.scalar_type()));
   }
 
   void expect_empty() const {
@@ -72,32 +77,100 @@ class StoredTensors {
 
 }  // namespace
 
+namespace {
+
+Json updates_of(const AdamW& optimizer) {
+  Json updates = Json::object();
+  for (size_t i = 0; i < optimizer.parameters().size(); ++i) {
+    updates[optimizer.parameters()[i].name] = optimizer.states()[i].updates;
+  }
+  return updates;
+}
+
+// Whole tensors on rank 0, and the update counts of all ranks.
+void capture_shared(checkpoint::TrainState& state, const AdamW& optimizer, parallel::ShardedModel& shared) {
+  dist::Comm& world = *shared.comms().world;
+  const auto& parameters = optimizer.parameters();
+  const auto& states = optimizer.states();
+  const auto add = [&](const char* kind, const parallel::ShardedModel::PieceValue& values) {
+    shared.for_each_whole(values, [&](const std::string& name, const at::Tensor& whole) {
+      if (world.rank() == 0) state.tensors.push_back({kind + name, host_copy(whole), {}});
+    });
+  };
+  add(kParam, [&](size_t i) { return parameters[i].value; });
+  add(kExpAvg, [&](size_t i) { return states[i].exp_avg; });
+  add(kExpAvgSq, [&](size_t i) { return states[i].exp_avg_sq; });
+  Json updates = Json::object();
+  for (const std::string& own : world.all_gather_text(updates_of(optimizer).dump(), "update counts")) {
+    updates.update(Json::parse(own));
+  }
+  state.info["updates"] = std::move(updates);
+}
+
+void restore_shared(StoredTensors& stored, const Json& updates, AdamW& optimizer, const parallel::ShardedModel& shared,
+                    const std::string& origin) {
+  const std::vector<parallel::TrainedPiece> pieces = shared.pieces();
+  std::map<std::string, std::vector<size_t>> by_name;
+  for (size_t i = 0; i < pieces.size(); ++i) by_name[pieces[i].name].push_back(i);
+  for (const auto& [name, shape] : shared.trained_shapes()) {
+    const at::ScalarType type = shared.trained_type();
+    const at::Tensor value = stored.take(kParam + name, shape, type);
+    const at::Tensor exp_avg = stored.take(kExpAvg + name, shape, type);
+    const at::Tensor exp_avg_sq = stored.take(kExpAvgSq + name, shape, type);
+    if (!updates.contains(name)) input_error(origin, ": no update count for ", name);
+    for (const size_t i : by_name[name]) {
+      AdamW::State& state = optimizer.states()[i];
+      optimizer.parameters()[i].value.detach().copy_(shared.part_of_whole(i, value));
+      state.exp_avg.copy_(shared.part_of_whole(i, exp_avg));
+      state.exp_avg_sq.copy_(shared.part_of_whole(i, exp_avg_sq));
+      state.updates = updates.at(name).get<int64_t>();
+    }
+  }
+}
+
+// Shared buffers are constants cut into shards: those of a checkpoint of the same base are the same.
+void check_buffer(StoredTensors& stored, const Parameter& buffer, const std::string& origin) {
+  const at::Tensor saved = stored.take(kBuffer + buffer.name, buffer.value.sizes(), buffer.value.scalar_type());
+  if (!at::equal(saved, buffer.value)) {
+    input_error(origin, ": ", buffer.name, " is not that of the base model; resume on one rank");
+  }
+}
+
+}  // namespace
+
 checkpoint::TrainState capture_state(int64_t step, const AdamW& optimizer, const std::vector<Parameter>& buffers,
-                                     const RunRecord& record) {
+                                     const RunRecord& record, parallel::ShardedModel* shared) {
   const at::NoGradGuard no_grad;
   checkpoint::TrainState state;
   state.info = {{"step", step}, {"recipe", record.recipe}, {"base", record.base}};
-  Json updates = Json::object();
+  if (shared != nullptr) {
+    capture_shared(state, optimizer, *shared);
+    if (shared->comms().world->rank() != 0) return state;
+    for (const Parameter& buffer : buffers) {
+      state.tensors.push_back({kBuffer + buffer.name, host_copy(buffer.value), {}});
+    }
+    return state;
+  }
   for (size_t i = 0; i < optimizer.parameters().size(); ++i) {
     const Parameter& parameter = optimizer.parameters()[i];
     state.tensors.push_back({kParam + parameter.name, host_copy(parameter.value), {}});
     state.tensors.push_back({kExpAvg + parameter.name, host_copy(optimizer.states()[i].exp_avg), {}});
     state.tensors.push_back({kExpAvgSq + parameter.name, host_copy(optimizer.states()[i].exp_avg_sq), {}});
-    updates[parameter.name] = optimizer.states()[i].updates;
   }
-  state.info["updates"] = std::move(updates);
+  state.info["updates"] = updates_of(optimizer);
   for (const Parameter& buffer : buffers) state.tensors.push_back({kBuffer + buffer.name, host_copy(buffer.value), {}});
   return state;
 }
 
 int64_t restore_state(const checkpoint::TrainState& state, AdamW& optimizer, const std::vector<Parameter>& buffers,
-                      const RunRecord& record, const std::string& origin) {
+                      const RunRecord& record, const std::string& origin, const parallel::ShardedModel* shared) {
   const auto changes = compare_recipes(section(state, "recipe", origin), record.recipe, origin);
   compare_base(section(state, "base", origin), record.base, origin);
   const Json updates = section(state, "updates", origin);
   const at::NoGradGuard no_grad;
   StoredTensors stored(state, origin);
-  for (size_t i = 0; i < optimizer.parameters().size(); ++i) {
+  if (shared != nullptr) restore_shared(stored, updates, optimizer, *shared, origin);
+  for (size_t i = 0; shared == nullptr && i < optimizer.parameters().size(); ++i) {
     const Parameter& parameter = optimizer.parameters()[i];
     stored.restore(kParam + parameter.name, parameter.value.detach());
     stored.restore(kExpAvg + parameter.name, optimizer.states()[i].exp_avg);
@@ -105,7 +178,13 @@ int64_t restore_state(const checkpoint::TrainState& state, AdamW& optimizer, con
     if (!updates.contains(parameter.name)) input_error(origin, ": no update count for ", parameter.name);
     optimizer.states()[i].updates = updates.at(parameter.name).get<int64_t>();
   }
-  for (const Parameter& buffer : buffers) stored.restore(kBuffer + buffer.name, buffer.value);
+  for (const Parameter& buffer : buffers) {
+    if (shared != nullptr) {
+      check_buffer(stored, buffer, origin);
+    } else {
+      stored.restore(kBuffer + buffer.name, buffer.value);
+    }
+  }
   stored.expect_empty();
   for (const std::string& change : changes) log_info("resuming with another ", change);
   return state.info.at("step").get<int64_t>();

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <cstring>
 
 #include "asterism/core/error.h"
 #include "asterism/ops/linear_cross_entropy.h"
@@ -20,6 +21,39 @@ double add_term(at::Tensor& total, const at::Tensor& sum, double weight, int64_t
   const at::Tensor term = sum * (weight / static_cast<double>(count));
   total = total.defined() ? total + term : term;
   return sum.item<double>() / static_cast<double>(count);
+}
+
+// The reported losses of one micro-batch, each divided by the count of the whole step.
+struct Losses {
+  double token = 0.0, mtp = 0.0, balance = 0.0, indexer = 0.0;
+};
+
+void add_losses(StepResult& result, const Losses& losses) {
+  result.loss += losses.token;
+  result.mtp_loss += losses.mtp;
+  result.balance_loss += losses.balance;
+  result.indexer_loss += losses.indexer;
+}
+
+// Micro-batch m is number m / ranks of rank m % ranks: added in the order of m, as one rank would.
+void add_losses_of_all(StepResult& result, const std::vector<Losses>& own, dist::Comm& world) {
+  const auto rounds = static_cast<int64_t>(own.size());
+  const at::Tensor mine = at::empty({rounds, 4}, at::kDouble);
+  std::memcpy(mine.mutable_data_ptr(), own.data(), mine.nbytes());
+  const at::Tensor all = at::empty({world.size(), rounds, 4}, at::kDouble);
+  world.all_gather(all, mine, "losses");
+  const auto* losses = static_cast<const Losses*>(all.const_data_ptr());
+  for (int64_t round = 0; round < rounds; ++round) {
+    for (int r = 0; r < world.size(); ++r) add_losses(result, losses[r * rounds + round]);
+  }
+}
+
+StepCounts sum_counts(const StepCounts& own, dist::Comm& world) {
+  const at::Tensor sums =
+      at::tensor({own.rows, own.documents, own.input_tokens, own.trained_tokens, own.mtp_tokens}, at::kLong);
+  world.all_reduce(sums, dist::Reduction::kSum, "counts of the step");
+  const int64_t* all = sums.const_data_ptr<int64_t>();
+  return {all[0], all[1], all[2], all[3], all[4]};
 }
 
 void check_finite(double value, const char* what, const StepSettings& settings) {
@@ -51,7 +85,7 @@ StepCounts count_step(const std::vector<data::PackedRow>& rows) {
 }
 
 model::TokenBatch to_token_batch(const std::vector<data::PackedRow>& rows, size_t begin, size_t end,
-                                 int64_t sequence_length) {
+                                 int64_t sequence_length, int64_t first_row) {
   std::vector<int64_t> ids, labels, lengths, keys;
   std::vector<float> weights;
   bool weighted = false;
@@ -64,7 +98,7 @@ model::TokenBatch to_token_batch(const std::vector<data::PackedRow>& rows, size_
       labels.push_back(weight > 0.0f ? row.ids[t] : ops::kIgnoredTarget);
       weights.push_back(weight);
       weighted = weighted || (weight != 0.0f && weight != 1.0f);
-      keys.push_back(static_cast<int64_t>(r) * sequence_length + static_cast<int64_t>(t));
+      keys.push_back((first_row + static_cast<int64_t>(r - begin)) * sequence_length + static_cast<int64_t>(t));
     }
   }
   model::TokenBatch batch = model::make_token_batch(at::tensor(ids, at::kLong), at::tensor(labels, at::kLong), lengths,
@@ -73,9 +107,13 @@ model::TokenBatch to_token_batch(const std::vector<data::PackedRow>& rows, size_
   return batch;
 }
 
-StepResult run_step(const model::Model& model, const std::vector<data::PackedRow>& rows, const StepSettings& settings) {
+StepResult run_step(const model::Model& model, const std::vector<data::PackedRow>& rows, const StepSettings& settings,
+                    parallel::ShardedModel* shared) {
+  dist::Comm* world = shared != nullptr ? shared->comms().world.get() : nullptr;
+  const int64_t rank = world != nullptr ? world->rank() : 0, ranks = world != nullptr ? world->size() : 1;
   StepResult result;
   result.counts = count_step(rows);
+  if (world != nullptr) result.counts = sum_counts(result.counts, *world);
   const StepCounts& counts = result.counts;
   if (counts.trained_tokens == 0) {
     input_error("step ", settings.forward.step, ": none of its ", counts.rows, " rows has a token to train; check the ",
@@ -83,18 +121,25 @@ StepResult run_step(const model::Model& model, const std::vector<data::PackedRow
   }
   const int64_t num_layers = model.config.num_layers(), num_experts = model.config.num_experts;
   result.expert_load_LE = at::zeros({num_layers, num_experts}, at::kLong);
-  for (size_t begin = 0; begin < rows.size(); begin += settings.micro_batch) {
+  const int64_t micro_batches = (counts.rows + settings.micro_batch - 1) / settings.micro_batch;
+  const int64_t rounds = (micro_batches + ranks - 1) / ranks;
+  std::vector<Losses> losses;
+  for (int64_t round = 0; round < rounds; ++round) {
+    const size_t begin = std::min(rows.size(), static_cast<size_t>(round * settings.micro_batch));
     const size_t end = std::min(rows.size(), begin + static_cast<size_t>(settings.micro_batch));
     const auto forward_start = std::chrono::steady_clock::now();
-    const model::TokenBatch batch = to_token_batch(rows, begin, end, settings.sequence_length);
+    const int64_t first_row = (round * ranks + rank) * settings.micro_batch;
+    const model::TokenBatch batch = to_token_batch(rows, begin, end, settings.sequence_length, first_row);
     const model::LossSums sums = model::forward_loss(model, batch, settings.forward, settings.loss);
     at::Tensor total;
-    result.loss += add_term(total, sums.token_loss, 1.0, counts.trained_tokens);
-    result.mtp_loss += add_term(total, sums.mtp_loss, settings.mtp_weight, counts.mtp_tokens);
-    result.balance_loss += add_term(total, sums.balance_loss, settings.balance_weight, counts.documents);
-    result.indexer_loss += add_term(total, sums.indexer_loss, 1.0, counts.input_tokens);
-    check_finite(result.loss, "loss", settings);
-    check_finite(result.mtp_loss + result.balance_loss + result.indexer_loss, "sum of the auxiliary losses", settings);
+    Losses own;
+    own.token = add_term(total, sums.token_loss, 1.0, counts.trained_tokens);
+    own.mtp = add_term(total, sums.mtp_loss, settings.mtp_weight, counts.mtp_tokens);
+    own.balance = add_term(total, sums.balance_loss, settings.balance_weight, counts.documents);
+    own.indexer = add_term(total, sums.indexer_loss, 1.0, counts.input_tokens);
+    check_finite(own.token, "loss", settings);
+    check_finite(own.mtp + own.balance + own.indexer, "sum of the auxiliary losses", settings);
+    losses.push_back(own);
     result.forward_seconds += seconds_since(forward_start);
     const auto backward_start = std::chrono::steady_clock::now();
     if (total.requires_grad()) total.backward();
@@ -105,6 +150,13 @@ StepResult run_step(const model::Model& model, const std::vector<data::PackedRow
       result.expert_load_LE[i] += at::bincount(chosen, {}, num_experts);
     }
   }
+  if (shared == nullptr) {
+    for (const Losses& own : losses) add_losses(result, own);
+    return result;
+  }
+  add_losses_of_all(result, losses, *world);
+  world->all_reduce(result.expert_load_LE, dist::Reduction::kSum, "expert load");
+  shared->finish_gradients();
   return result;
 }
 

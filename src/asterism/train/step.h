@@ -4,6 +4,7 @@
 
 #include "asterism/data/sample.h"
 #include "asterism/model/model.h"
+#include "asterism/parallel/sharded_model.h"
 #include "asterism/train/optimizer.h"
 #include "asterism/train/recipe.h"
 
@@ -41,16 +42,21 @@ struct StepResult {
 
 StepCounts count_step(const std::vector<data::PackedRow>& rows);
 
-/// The rows [begin, end) as one token stream.
+/// The rows [begin, end) as one token stream; `first_row` is the number of row `begin` in the step, which names its
+/// tokens for dropout. No rows make a stream without tokens.
 model::TokenBatch to_token_batch(const std::vector<data::PackedRow>& rows, size_t begin, size_t end,
-                                 int64_t sequence_length);
+                                 int64_t sequence_length, int64_t first_row);
 
 /// Forward and backward of one optimizer step: the gradients of
 ///   sum of token losses / trained tokens + weights * (MTP / its count + balance / documents + indexer / tokens)
 /// are accumulated over the micro-batches. Nothing is averaged twice, so splitting the rows differently changes
 /// rounding only. RunError when a loss is not finite (weights untouched); InputError when the step has no trained
 /// token.
-StepResult run_step(const model::Model& model, const std::vector<data::PackedRow>& rows, const StepSettings& settings);
+/// With `shared`, the model whose weights several ranks share, `rows` are those of this rank: micro-batches go to the
+/// ranks in turn. All ranks run the same number of passes, without tokens where they have no rows left, and get the
+/// same result, that of the whole step; gradients are ready to use.
+StepResult run_step(const model::Model& model, const std::vector<data::PackedRow>& rows, const StepSettings& settings,
+                    parallel::ShardedModel* shared = nullptr);
 
 /// Mean over layers of the standard deviation of load / ideal load, and experts without a token over all layers.
 struct LoadReport {

@@ -1,7 +1,9 @@
 #include "asterism/ops/cpu/encode_kernel.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "asterism/ops/cpu/decode_kernel.h"
@@ -68,6 +70,47 @@ void encode_row(const float* values, int64_t count, uint8_t scale, uint8_t* code
 
 void encode_row(const float* values, int64_t count, float scale, uint8_t* codes) {
   for (int64_t i = 0; i < count; ++i) codes[i] = e4m3_code(values[i] / scale);
+}
+
+/// By how many powers of two an FP4 scale may be below 2^6 times the FP8 scale: 0.5 becomes the smallest e4m3.
+constexpr int kExactSteps = 14;
+
+/// [s][byte]: the FP8 codes of the two FP4 codes of a byte whose scale is 2^(6 - s) of the FP8 scale.
+using PairTable = std::array<std::array<std::array<uint8_t, 2>, 256>, kExactSteps + 1>;
+
+const PairTable& exact_pairs() {
+  static const PairTable table = [] {
+    PairTable made{};
+    for (int steps = 0; steps <= kExactSteps; ++steps) {
+      const auto scale = static_cast<uint8_t>(127 + 6 - steps);
+      for (int byte = 0; byte < 256; ++byte) {
+        uint8_t group[kFp4Block / 2] = {static_cast<uint8_t>(byte)};
+        float values[kFp4Block];
+        decode_fp4_row(group, &scale, 0, kFp4Block, values);
+        made[steps][byte] = {e4m3_code(values[0]), e4m3_code(values[1])};
+      }
+    }
+    return made;
+  }();
+  return table;
+}
+
+void recode_exactly(const uint8_t* fp4, const uint8_t* fp4_scales, uint8_t top, int64_t count, uint8_t* out) {
+  for (int64_t group = 0; group < count / kFp4Block; ++group) {
+    const auto& pairs = exact_pairs()[top - fp4_scales[group]];
+    for (int64_t i = 0; i < kFp4Block / 2; ++i, out += 2) std::memcpy(out, pairs[*fp4++].data(), 2);
+  }
+}
+
+/// Returns how many values changed.
+int64_t recode_rounding(const uint8_t* fp4, const uint8_t* fp4_scales, uint8_t scale, int64_t count, uint8_t* out) {
+  float values[kFp8Block], back[kFp8Block];
+  decode_fp4_row(fp4, fp4_scales, 0, count, values);
+  encode_row(values, count, scale, out);
+  decode_fp8_row(out, &scale, 0, count, back);
+  int64_t changed = 0;
+  for (int64_t i = 0; i < count; ++i) changed += values[i] != back[i] ? 1 : 0;
+  return changed;
 }
 
 template <typename S>
@@ -152,23 +195,27 @@ int64_t recode_fp4_rows(const uint8_t* fp4, const uint8_t* fp4_scales, int64_t r
   int64_t changed = 0;
   bool nan = false;
   for_each_block(rows, columns, [&](int64_t row, int64_t row_end, int64_t column, int64_t column_end, int64_t index) {
-    uint8_t largest = 0;
+    uint8_t largest = 0, smallest = 255;
     for (int64_t r = row; r < row_end; ++r) {
       for (int64_t g = column / kFp4Block; g < column_end / kFp4Block; ++g) {
         largest = std::max(largest, fp4_scales[r * groups + g]);
+        smallest = std::min(smallest, fp4_scales[r * groups + g]);
       }
     }
     nan |= largest == 255;
-    const auto scale = static_cast<uint8_t>(largest > 6 ? largest - 6 : 0);
+    const uint8_t top = std::max<uint8_t>(largest, 6);
+    const auto scale = static_cast<uint8_t>(top - 6);
     fp8_scales[index] = scale;
-    float values[kFp8Block], back[kFp8Block];
-    const int64_t count = column_end - column;
+    const bool exact = top - smallest <= kExactSteps;
     for (int64_t r = row; r < row_end; ++r) {
+      const uint8_t* codes = fp4 + r * (columns / 2) + column / 2;
+      const uint8_t* scales = fp4_scales + r * groups + column / kFp4Block;
       uint8_t* out = fp8 + r * columns + column;
-      decode_fp4_row(fp4 + r * (columns / 2), fp4_scales + r * groups, column, column_end, values);
-      encode_row(values, count, scale, out);
-      decode_fp8_row(out, &scale, 0, count, back);
-      for (int64_t i = 0; i < count; ++i) changed += values[i] != back[i] ? 1 : 0;
+      if (exact) {
+        recode_exactly(codes, scales, top, column_end - column, out);
+      } else {
+        changed += recode_rounding(codes, scales, scale, column_end - column, out);
+      }
     }
   });
   return nan ? -1 : changed;

@@ -1,0 +1,94 @@
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <string>
+#include <vector>
+
+#include "asterism/dist/comm.h"
+
+namespace asterism::parallel {
+
+/// Tensors that the ranks of one group share: laid one after the other in two flat buffers, the trained ones and the
+/// frozen ones, each cut into equal parts of which every rank keeps one. Trained tensors are fp32 (fp64); frozen ones
+/// keep their types. The order of elements does not depend on the number of ranks.
+class ShardedTensors {
+ public:
+  /// The part of a trained tensor that lies on this rank: elements [begin, begin + value.numel()) of the tensor, row by
+  /// row. `value` and `grad` are views of the shard, [n].
+  struct Piece {
+    size_t slot = 0;
+    int64_t begin = 0;
+    at::Tensor value, grad;
+  };
+
+  ShardedTensors() = default;
+  /// Takes over the values of `tensors` (undefined ones stay undefined), of which the trained ones require a gradient.
+  /// `name` names the collectives. All ranks pass tensors of the same shapes and types; only the rank's own part is
+  /// read.
+  ShardedTensors(std::string name, const std::vector<at::Tensor>& tensors, int rank, int ranks);
+
+  /// Begins to gather; the next `gather` waits for it. Nothing when it has begun already.
+  void start_gather(dist::Comm& comm);
+  /// The whole tensors: fresh memory, of which the trained ones require gradients.
+  std::vector<at::Tensor> gather(dist::Comm& comm);
+  bool is_gathering() const { return gathering_; }
+
+  /// Adds gradients to the shard: `contributions` lists of them, each in the order of the slots (undefined = none), are
+  /// added one after the other, rank after rank. The shard's gradient is made of zeros first where there is none.
+  /// `copies`: so many parts of the flat buffer follow each other over the ranks of `comm`, whose number is then copies
+  /// x ranks: replicas then hold the same sums.
+  void add_gradients(dist::Comm& comm, const std::vector<std::vector<at::Tensor>>& contributions, int copies = 1);
+
+  const std::vector<Piece>& pieces() const { return pieces_; }
+  /// Trained slots, in order.
+  const std::vector<size_t>& trained() const { return trained_; }
+  /// The gradient of the whole shard; undefined when none was added since the last drop.
+  const at::Tensor& grad() const { return grad_; }
+  /// Whether a gradient of the slot was added since the last drop: by this rank.
+  const std::vector<bool>& touched() const { return touched_; }
+  /// Replaces what this rank knows by what all ranks know.
+  void set_touched(const std::vector<bool>& touched) { touched_ = touched; }
+  void drop_gradients();
+
+  /// The whole trained tensors of which `shard` holds this rank's part, in the layout of the values: for saving values
+  /// and moments. In the order of `trained`.
+  std::vector<at::Tensor> gather_trained(dist::Comm& comm, const at::Tensor& shard) const;
+  const at::Tensor& values() const { return trained_buffer_.shard; }
+  /// Of this rank: values, and what a gather takes while it lives.
+  int64_t resident_bytes() const;
+  int64_t gathered_bytes() const;
+
+ private:
+  struct Place {
+    size_t slot = 0;
+    int64_t offset = 0;  // in elements of the buffer
+    std::vector<int64_t> shape;
+    at::ScalarType type = at::kFloat;
+    int64_t elements = 0;  // of the buffer
+  };
+  struct Buffer {
+    std::vector<Place> places;
+    int64_t part = 0;  // elements of each rank
+    at::Tensor shard;
+  };
+
+  static void add_place(Buffer& buffer, size_t slot, const at::Tensor& tensor, at::ScalarType type);
+  static void fill(Buffer& buffer, const std::vector<at::Tensor>& tensors, int rank, int ranks, at::ScalarType type);
+  std::vector<at::Tensor> views(const Buffer& buffer, const at::Tensor& whole) const;
+
+  std::string name_;
+  int rank_ = 0, ranks_ = 1;
+  size_t slots_ = 0;
+  Buffer trained_buffer_, frozen_buffer_;
+  std::vector<size_t> trained_;
+  std::vector<Piece> pieces_;
+  std::vector<bool> touched_;
+  at::Tensor grad_;
+
+  bool gathering_ = false;
+  at::Tensor trained_whole_, frozen_whole_;
+  dist::Pending trained_pending_, frozen_pending_;
+};
+
+}  // namespace asterism::parallel

@@ -1,0 +1,27 @@
+#include "asterism/train/run_ranks.h"
+
+namespace asterism::train {
+
+RunRanks::Requests RunRanks::any(const Requests& own) const {
+  if (shared_ == nullptr) return own;
+  const at::Tensor flags = at::tensor({int64_t{own.stop}, int64_t{own.save}}, at::kLong);
+  world().all_reduce(flags, dist::Reduction::kMax, "requests to stop or save");
+  return {flags[0].item<int64_t>() != 0, flags[1].item<int64_t>() != 0};
+}
+
+int64_t RunRanks::largest(int64_t own, const char* what) const {
+  if (shared_ == nullptr) return own;
+  const at::Tensor value = at::full({1}, own, at::kLong);
+  world().all_reduce(value, dist::Reduction::kMax, what);
+  return value.item<int64_t>();
+}
+
+std::string RunRanks::of_first(const std::string& own, const char* what) const {
+  return shared_ == nullptr ? own : world().all_gather_text(is_first() ? own : std::string(), what).front();
+}
+
+void RunRanks::set_position(int64_t step, const std::string& phase) const {
+  if (shared_ != nullptr) world().set_position({.step = step, .phase = phase});
+}
+
+}  // namespace asterism::train

@@ -1,0 +1,116 @@
+// Runs of several processes on this machine, from the command line.
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <fstream>
+
+#include "tests/cli/training_files.h"
+#include "tests/support/program.h"
+
+namespace asterism::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::Program;
+using testing::ProgramResult;
+
+const std::string kSteady = "schedule: {decay: constant}\nlog: {tensorboard: false}\n";
+
+/// The children of a process, as the system lists them.
+std::vector<pid_t> children_of(pid_t process) {
+  std::ifstream list("/proc/" + std::to_string(process) + "/task/" + std::to_string(process) + "/children");
+  std::vector<pid_t> children;
+  for (pid_t child = 0; list >> child;) children.push_back(child);
+  return children;
+}
+
+class ManyRanks : public ::testing::Test {
+ protected:
+  std::vector<std::string> command(const std::string& recipe, int ranks, const std::vector<std::string>& more) const {
+    std::vector<std::string> arguments = {"train", recipe, "--ranks", std::to_string(ranks)};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return arguments;
+  }
+
+  size_t lines_done() const { return fs::exists(files_.run("metrics.jsonl")) ? files_.metrics().size() : 0; }
+
+  TrainingFiles files_;
+};
+
+TEST_F(ManyRanks, MakeTheFilesOfOneInEveryBit) {
+  for (const bool lora : {true, false}) {
+    const std::string recipe = files_.recipe((lora ? kSmallLora : "") + kSteady);
+    const std::string result = lora ? "adapter/adapter_model.safetensors" : "model/model.safetensors";
+    std::vector<std::string> results;
+    std::vector<std::vector<nlohmann::json>> metrics;
+    for (const int ranks : {1, 2, 3}) {
+      fs::remove_all(files_ / "runs");
+      std::vector<std::string> more = {"--set", "train.deterministic=strict"};
+      if (ranks == 2) more.insert(more.end(), {"--set", "parallel.expert=2"});
+      const ProgramResult ended = testing::run_asterism(command(recipe, ranks, more));
+      ASSERT_EQ(ended.exit_code, 0) << ended.err;
+      results.push_back(read_text(files_.run(result)));
+      metrics.push_back(files_.metrics());
+      EXPECT_EQ(files_.report().at("layout").at("ranks"), ranks);
+      EXPECT_EQ(files_.report().at("layout").at("expert"), ranks == 2 ? 2 : 1);
+    }
+    for (size_t i = 1; i < results.size(); ++i) {
+      EXPECT_EQ(results[i], results[0]);
+      ASSERT_EQ(metrics[i].size(), metrics[0].size());
+      for (size_t step = 0; step < metrics[0].size(); ++step) {
+        for (const char* key : {"loss", "grad_norm", "tokens", "input_tokens", "rows", "eval_loss"}) {
+          EXPECT_EQ(metrics[i][step].value(key, nlohmann::json()), metrics[0][step].value(key, nlohmann::json()))
+              << key;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(ManyRanks, AKilledRankEndsAllAndTheRunGoesOnLater) {
+  const std::string recipe = files_.recipe(kSmallLora + kSteady + "checkpoint: {every: 1}\n");
+  Program program(command(recipe, 2, {"--set", "train.steps=100000"}));
+  ASSERT_TRUE(program.wait_until([&] { return lines_done() > 2; })) << program.result().err;
+  const std::vector<pid_t> ranks = children_of(program.id());
+  ASSERT_EQ(ranks.size(), 2u);
+  ASSERT_EQ(kill(ranks[1], SIGKILL), 0);
+  const ProgramResult ended = program.result();
+  EXPECT_EQ(ended.exit_code, 1);
+  EXPECT_NE(ended.last_error_line().find("rank"), std::string::npos) << ended.err;
+  for (const pid_t rank : ranks) EXPECT_NE(kill(rank, 0), 0) << "process " << rank << " was left behind";
+  const size_t done = lines_done();
+  const ProgramResult again =
+      testing::run_asterism(command(recipe, 1, {"--set", "train.steps=" + std::to_string(done + 2)}));
+  EXPECT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_NE(again.err.find("resuming after step"), std::string::npos) << again.err;
+}
+
+TEST_F(ManyRanks, ASignalSavesAndEndsAll) {
+  const std::string recipe = files_.recipe(kSmallLora + kSteady);
+  Program program(command(recipe, 2, {"--set", "train.steps=100000"}));
+  ASSERT_TRUE(program.wait_until([&] { return lines_done() > 1; })) << program.result().err;
+  program.send(SIGINT);
+  const ProgramResult ended = program.result();
+  EXPECT_EQ(ended.exit_code, 130) << ended.err;
+  EXPECT_TRUE(fs::exists(files_.run("checkpoints/latest")));
+  EXPECT_TRUE(fs::exists(files_.run("adapter/adapter_model.safetensors")));
+}
+
+TEST_F(ManyRanks, AMeshThatDoesNotFitIsRefusedBeforeAnythingIsWritten) {
+  const std::string recipe = files_.recipe(kSmallLora);
+  const ProgramResult ended = testing::run_asterism(command(recipe, 2, {"--set", "parallel.expert=3"}));
+  EXPECT_EQ(ended.exit_code, 2) << ended.err;
+  EXPECT_NE(ended.err.find("parallel.expert: 3 does not fit 2 ranks"), std::string::npos) << ended.err;
+  EXPECT_FALSE(fs::exists(files_.run("recipe.yaml")));
+}
+
+TEST_F(ManyRanks, ADryRunShowsTheMesh) {
+  const std::string recipe = files_.recipe(kSmallLora);
+  const ProgramResult ended = testing::run_asterism(command(recipe, 4, {"--dry-run", "--set", "parallel.expert=2"}));
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_NE(ended.err.find("4 ranks: dense weights split over 4 (shard)"), std::string::npos) << ended.err;
+  EXPECT_FALSE(fs::exists(files_ / "runs"));
+}
+
+}  // namespace
+}  // namespace asterism::cli

@@ -1,0 +1,100 @@
+#include "asterism/parallel/expert_exchange.h"
+
+#include <gtest/gtest.h>
+
+#include "asterism/dist/thread_transport.h"
+#include "asterism/ops/experts.h"
+#include "tests/support/gradients.h"
+
+namespace asterism::parallel {
+namespace {
+
+constexpr int kExperts = 4, kWidth = 6, kHidden = 8, kSlots = 2;
+constexpr double kLimit = 1.0;
+
+struct Tokens {
+  at::Tensor y_TD, weight_TK, expert_TK;
+};
+
+Tokens tokens_of(int rank) {
+  const int64_t count = rank == 2 ? 0 : 5 + rank;
+  Tokens tokens;
+  tokens.y_TD = testing::random_leaf({count, kHidden}, "y" + std::to_string(rank));
+  tokens.weight_TK = testing::random_leaf({count, kSlots}, "w" + std::to_string(rank));
+  // The same expert twice in a token is allowed: hash routers do that.
+  tokens.expert_TK = (at::arange(count * kSlots, at::kLong).view({count, kSlots}) * 3 + rank).remainder(kExperts);
+  if (count > 0) tokens.expert_TK[0].fill_(1);
+  return tokens;
+}
+
+ExpertWeights trained_experts() {
+  ExpertWeights experts;
+  experts.gate_up.weight = testing::random_leaf({kExperts, 2 * kWidth, kHidden}, "up");
+  experts.down.weight = testing::random_leaf({kExperts, kHidden, kWidth}, "down");
+  return experts;
+}
+
+// Loss that weighs every output differently.
+at::Tensor loss_of(const at::Tensor& out_TD, int rank) {
+  return (out_TD * testing::random_tensor(out_TD.sizes(), "loss" + std::to_string(rank))).sum();
+}
+
+TEST(ExpertExchange, EqualsAllExpertsOnOneRank) {
+  for (const int expert_ranks : {1, 2, 4}) {
+    dist::run_thread_ranks(4, [&](const std::shared_ptr<dist::Transport>& transport) {
+      const int rank = transport->rank();
+      dist::Comm world(transport, "world");
+      const Mesh mesh = make_mesh(4, {.expert = expert_ranks});
+      const ExpertExchange::Groups groups{world.subgroup(mesh.expert_group(rank), "expert"),
+                                          world.subgroup(mesh.expert_shard_group(rank), "expert_shard")};
+      ExpertExchange exchange("experts", trained_experts(), kExperts, groups, /*strict=*/false);
+      const Tokens own = tokens_of(rank);
+      model::LayerDecisions decisions;
+      decisions.expert_TK = own.expert_TK;
+      const at::Tensor out = exchange.run({0, own.y_TD, own.weight_TK, kLimit}, decisions);
+      loss_of(out, rank).backward();
+
+      // All ranks' tokens on one rank with all experts.
+      const ExpertWeights all = trained_experts();
+      for (int r = 0; r < 4; ++r) {
+        const Tokens tokens = tokens_of(r);
+        const ops::Dispatch dispatch = ops::make_dispatch(tokens.expert_TK, kExperts);
+        const at::Tensor expected = ops::grouped_experts(tokens.y_TD, tokens.weight_TK, dispatch, all.gate_up.weight,
+                                                         all.down.weight, kLimit, {}, {});
+        loss_of(expected, r).backward();
+        if (r != rank) continue;
+        EXPECT_TRUE(at::allclose(out, expected, 1e-12, 1e-12));
+        EXPECT_TRUE(at::allclose(own.y_TD.grad(), tokens.y_TD.grad(), 1e-12, 1e-12));
+        EXPECT_TRUE(at::allclose(own.weight_TK.grad(), tokens.weight_TK.grad(), 1e-12, 1e-12));
+      }
+      const ExpertRange range = exchange.range();
+      const std::vector<at::Tensor> grads =
+          exchange.tensors().gather_trained(exchange.expert_shard(), exchange.tensors().grad());
+      const at::Tensor up = all.gate_up.weight.plain.grad().narrow(0, range.first, range.count);
+      const at::Tensor down = all.down.weight.plain.grad().narrow(0, range.first, range.count);
+      EXPECT_TRUE(at::allclose(grads[0], up, 1e-12, 1e-12));
+      EXPECT_TRUE(at::allclose(grads[1], down, 1e-12, 1e-12));
+    });
+  }
+}
+
+TEST(ExpertExchange, ReplaysTheWayUnderRecomputation) {
+  dist::run_thread_ranks(2, [](const std::shared_ptr<dist::Transport>& transport) {
+    dist::Comm world(transport, "world");
+    const ExpertExchange::Groups groups{world.subgroup({0, 1}, "expert"),
+                                        world.subgroup({transport->rank()}, "expert_shard")};
+    ExpertExchange exchange("experts", trained_experts(), kExperts, groups, false);
+    const Tokens own = tokens_of(transport->rank());
+    model::LayerDecisions decisions;
+    decisions.expert_TK = own.expert_TK;
+    const at::NoGradGuard no_grad;
+    const at::Tensor first = exchange.run({0, own.y_TD, own.weight_TK, kLimit}, decisions);
+    const at::Tensor again = exchange.run({0, own.y_TD, own.weight_TK, kLimit}, decisions);
+    EXPECT_TRUE(at::equal(first, again));
+    EXPECT_EQ(groups.expert->traffic().at("all_to_all experts: counts").calls, 1);
+    EXPECT_EQ(groups.expert->traffic().at("all_to_all experts: tokens").calls, 2);
+  });
+}
+
+}  // namespace
+}  // namespace asterism::parallel

@@ -1,0 +1,78 @@
+#include "asterism/parallel/expert_shards.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/gradients.h"
+#include "tests/support/packed_weights.h"
+
+namespace asterism::parallel {
+namespace {
+
+constexpr int kExperts = 6, kWidth = 32, kHidden = 64, kRank = 2;
+
+ExpertWeights some_experts(bool packed) {
+  ExpertWeights experts;
+  if (packed) {
+    experts.gate_up.weight = testing::random_packed(testing::Packing::kFp4, {kExperts, 2 * kWidth, kHidden}, "up", 2);
+    experts.down.weight = testing::random_packed(testing::Packing::kFp8, {kExperts, kHidden, kWidth}, "down");
+  } else {
+    experts.gate_up.weight = testing::random_tensor({kExperts, 2 * kWidth, kHidden}, "up");
+    experts.down.weight = testing::random_tensor({kExperts, kHidden, kWidth}, "down");
+  }
+  experts.gate_up.lora = ops::LoraPair{testing::random_tensor({kExperts * kRank, kHidden}, "a"),
+                                       testing::random_tensor({2 * kWidth, kRank * kExperts}, "b"), 0.5};
+  experts.gate_up.lora->b_NR.requires_grad_(true);
+  return experts;
+}
+
+// What one expert's matrix with its update is, from the layout as it is written down (golden/hf README section 5).
+at::Tensor merged_of_expert(const model::Projection& matrix, int num_experts, int expert) {
+  at::Tensor merged = matrix.weight.to(at::kDouble)[expert];
+  if (!matrix.lora) return merged;
+  const at::Tensor a = matrix.lora->a_RK.detach(), b = matrix.lora->b_NR.detach();
+  for (int r = 0; r < kRank; ++r) {
+    merged = merged + matrix.lora->scale * at::outer(b.select(1, r * num_experts + expert), a[expert * kRank + r]);
+  }
+  return merged;
+}
+
+TEST(ExpertShards, APartHoldsTheSameExperts) {
+  for (const bool packed : {false, true}) {
+    const ExpertWeights all = some_experts(packed);
+    for (const int ranks : {1, 2, 4, 8}) {
+      for (int position = 0; position < ranks; ++position) {
+        const ExpertRange range = expert_range(kExperts, position, ranks);
+        const ExpertWeights part = take_experts(all, kExperts, range);
+        for (int e = 0; e < range.count; ++e) {
+          EXPECT_TRUE(at::equal(merged_of_expert(part.gate_up, range.count, e),
+                                merged_of_expert(all.gate_up, kExperts, range.first + e)));
+          EXPECT_TRUE(at::equal(merged_of_expert(part.down, range.count, e),
+                                merged_of_expert(all.down, kExperts, range.first + e)));
+        }
+        EXPECT_TRUE(part.gate_up.lora->b_NR.requires_grad());
+        EXPECT_FALSE(part.gate_up.lora->a_RK.requires_grad());
+      }
+    }
+  }
+}
+
+TEST(ExpertShards, PartsArePutBackWhereTheyCameFrom) {
+  const ExpertWeights all = some_experts(false);
+  const std::vector<at::Tensor> whole = expert_slots(all);
+  for (const int ranks : {1, 3, 4, 8}) {
+    for (size_t slot = 0; slot < whole.size(); ++slot) {
+      if (!whole[slot].defined()) continue;
+      const at::Tensor again = at::zeros_like(whole[slot].detach());
+      for (int position = 0; position < ranks; ++position) {
+        const ExpertRange range = expert_range(kExperts, position, ranks);
+        if (range.count == 0) continue;
+        const at::Tensor part = experts_of_whole(whole[slot].detach(), is_interleaved(slot), kExperts, range);
+        put_experts(part, again, is_interleaved(slot), kExperts, range);
+      }
+      EXPECT_TRUE(at::equal(again, whole[slot].detach())) << slot;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace asterism::parallel
