@@ -233,5 +233,62 @@ TEST(AttentionKernel, EqualsTheFormulasAtEveryLevel) {
   choose_level(before);
 }
 
+// log of the sum over heads of p, for entry c of query t.
+double literal_log_mass(const Problem& p, const std::vector<float>& lse, double scale, int64_t t, int64_t c) {
+  double mass = 0;
+  for (int64_t row = t * p.heads; row < (t + 1) * p.heads; ++row) {
+    mass += std::exp(scale * dot(p.q.data() + row * p.width, p.key(p.tokens + c), p.width) - lse[row]);
+  }
+  return std::log(mass);
+}
+
+TEST(AttentionKernel, LogMassIsThatOfAllHeadsTogether) {
+  if (highest_level() < Level::kAvx2) GTEST_SKIP() << "no kernels for this CPU";
+  const Level before = level();
+  for (const int64_t heads : {1, 8, 19}) {
+    const Problem p(60, heads, 20, 7, Sees::kSelected, 5);
+    const double scale = 0.2;
+    std::vector<float> lse = scattered_numbers(p.tokens * heads, 6);
+    for (float& value : lse) value = value * 40 + 100;  // far below what exp of a float can hold
+    for (const Level level : {Level::kAvx2, Level::kAvx512}) {
+      if (level > highest_level()) continue;
+      choose_level(level);
+      const Table entries(p.entries.data(), p.tokens / p.ratio, p.width, /*bf16=*/false);
+      AttentionArgs args{.num_heads = heads,
+                         .width = p.width,
+                         .window = 1,
+                         .scale = static_cast<float>(scale),
+                         .bf16 = false,
+                         .q = p.q.data(),
+                         .sink = p.sink.data(),
+                         .raw = {},
+                         .entries = entries.table,
+                         .visible_begin = p.begin.data(),
+                         .visible_end = p.end.data(),
+                         .selected = p.selected.data(),
+                         .list_length = p.list_length};
+      for (const bool lists : {false, true}) {
+        const QueryBlock block{
+            .first = 5, .last = 57, .key_first = 57, .entry_first = 0, .entry_last = p.end[56], .lists = lists};
+        const int64_t columns = lists ? p.list_length : block.num_visible_entries();
+        std::vector<float> mass(block.num_queries() * columns);
+        attention_log_mass(args, lse.data(), block, mass.data(), columns);
+        for (int64_t t = block.first; t < block.last; ++t) {
+          for (int64_t k = 0; k < columns; ++k) {
+            const int64_t entry = lists ? p.selected[t * p.list_length + k] : k;
+            const float got = mass[(t - block.first) * columns + k];
+            if (entry < 0 || entry >= p.end[t]) {
+              EXPECT_EQ(got, -INFINITY);
+            } else {
+              EXPECT_NEAR(got, literal_log_mass(p, lse, scale, t, entry), 1e-4) << "query " << t << " entry " << entry;
+            }
+          }
+        }
+      }
+    }
+  }
+  choose_level(before);
+}
+
 }  // namespace
 }  // namespace asterism::ops::cpu
