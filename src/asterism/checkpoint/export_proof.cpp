@@ -40,8 +40,8 @@ model::TokenBatch batch_of(const ProofInputs& inputs) {
   return model::make_token_batch(id_T, id_T, inputs.lengths);
 }
 
-at::Tensor head(const model::Model& model, const at::Tensor& hidden_TD) {
-  return ops::matmul_nt(hidden_TD, model.weights.lm_head, at::kFloat);
+at::Tensor head(const at::Tensor& hidden_TD, const at::Tensor& head_VD) {
+  return ops::matmul_nt(hidden_TD, head_VD, at::kFloat);
 }
 
 /// Passes over the model, which may take long.
@@ -65,9 +65,10 @@ at::Tensor logits_of(const model::Model& model, const ProofInputs& inputs, Decis
   sums.decisions = decisions;
   const at::Tensor x_TND = model::forward_trunk(model, context, model::Recompute::kBlocks, sums);
   decisions = sums.decisions;
-  std::vector<at::Tensor> logits = {head(model, model::final_hidden(model, x_TND))};
+  std::vector<at::Tensor> logits = {model::run_head(model, x_TND, head)};
   if (mtp && model.config.num_mtp_layers > 0) {
-    logits.push_back(head(model, model::mtp_hidden(model, x_TND, context, model::Recompute::kBlocks, sums)));
+    logits.push_back(
+        head(model::mtp_hidden(model, x_TND, context, model::Recompute::kBlocks, sums), model.weights.lm_head));
   }
   return at::cat(logits);
 }

@@ -21,6 +21,11 @@ bool is_bf16(const AttentionInputs& in) {
   return in.q_THP.scalar_type() == at::kBFloat16;
 }
 
+}  // namespace
+
+// Named, because AttentionMass::State, which a header declares, holds what is in it.
+namespace fused {
+
 // Rows as the kernels read them. Owns the memory of the table.
 struct PackedRows {
   Tensor table_NX;
@@ -87,6 +92,12 @@ class KernelInputs {
   Tensor q_THP_, sink_H_, selected_TK_, cos_, sin_;
   PackedRows raw_, entries_;
 };
+
+}  // namespace fused
+
+namespace {
+
+using fused::KernelInputs;
 
 std::vector<QueryBlock> fused_blocks(const AttentionInputs& in) {
   return cut_into_blocks(in.document_offsets, in.visible,
@@ -182,7 +193,7 @@ AttentionGradients fused_attention_backward(const AttentionInputs& in, const Att
 }
 
 struct AttentionMass::State {
-  KernelInputs inputs;
+  fused::KernelInputs inputs;
   Tensor lse_TH;
 };
 
