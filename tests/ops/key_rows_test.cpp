@@ -12,14 +12,14 @@ namespace {
 using asterism::testing::random_tensor;
 using asterism::testing::relative_difference;
 
-constexpr int64_t kQueries = 3, kHeads = 2, kKeys = 4, kWidth = 5;
+constexpr int64_t kQueries = 3, kHeads = 2, kKeys = 4, kRowWidth = 5;
 
 TEST(KeyRows, ListsOfAWholeRangeEqualTheRange) {
-  const at::Tensor rows_CP = random_tensor({9, kWidth}, "rows");
+  const at::Tensor rows_CP = random_tensor({9, kRowWidth}, "rows");
   const at::Tensor index_BK = at::arange(2, 2 + kKeys, at::kLong).expand({kQueries, kKeys});
   const KeyRows range(rows_CP, 2, 2 + kKeys, at::kDouble);
   const KeyRows lists(rows_CP, index_BK, 2, at::kDouble);
-  const at::Tensor x_MP = random_tensor({kQueries * kHeads, kWidth}, "x");
+  const at::Tensor x_MP = random_tensor({kQueries * kHeads, kRowWidth}, "x");
   // Columns of a wider matrix, as the attention uses them.
   const at::Tensor wide = at::zeros({kQueries * kHeads, kKeys + 3}, at::kDouble);
   const at::Tensor by_range = wide.slice(1, 1, 1 + kKeys),
@@ -30,14 +30,14 @@ TEST(KeyRows, ListsOfAWholeRangeEqualTheRange) {
   EXPECT_LT(relative_difference(by_lists, by_range), 1e-14);
   EXPECT_EQ(wide.select(1, 0).abs().sum().item<double>(), 0.0);
 
-  const at::Tensor sum_range = at::ones({kQueries * kHeads, kWidth}, at::kDouble), sum_lists = sum_range.clone();
+  const at::Tensor sum_range = at::ones({kQueries * kHeads, kRowWidth}, at::kDouble), sum_lists = sum_range.clone();
   range.add_weighted_sum(by_range, sum_range);
   lists.add_weighted_sum(by_range, sum_lists);
   EXPECT_LT(relative_difference(sum_range, 1 + at::matmul(by_range, rows_CP.slice(0, 2, 6))), 1e-14);
   EXPECT_LT(relative_difference(sum_lists, sum_range), 1e-14);
 
-  const RowGradient grad_range{.first = 1, .rows_NP = at::zeros({7, kWidth}, at::kDouble)};
-  const RowGradient grad_lists{.first = 1, .rows_NP = at::zeros({7, kWidth}, at::kDouble)};
+  const RowGradient grad_range{.first = 1, .rows_NP = at::zeros({7, kRowWidth}, at::kDouble)};
+  const RowGradient grad_lists{.first = 1, .rows_NP = at::zeros({7, kRowWidth}, at::kDouble)};
   const std::array terms{WeightedRows{by_range, x_MP}, WeightedRows{by_range * 2, x_MP}};
   range.add_gradient(terms, grad_range);
   lists.add_gradient(terms, grad_lists);
@@ -46,18 +46,18 @@ TEST(KeyRows, ListsOfAWholeRangeEqualTheRange) {
 }
 
 TEST(KeyRows, UnusedPlacesGetNoGradientAndRepeatedRowsAddUp) {
-  const at::Tensor rows_CP = random_tensor({4, kWidth}, "rows");
+  const at::Tensor rows_CP = random_tensor({4, kRowWidth}, "rows");
   const at::Tensor index_BK = at::tensor({3, -1, 3, 1}, at::kLong).view({2, 2});
   const KeyRows lists(rows_CP, index_BK, 1, at::kDouble);
-  const RowGradient grad{.first = 0, .rows_NP = at::zeros({4, kWidth}, at::kDouble)};
-  const at::Tensor ones = at::ones({2, 2}, at::kDouble), x = at::ones({2, kWidth}, at::kDouble);
+  const RowGradient grad{.first = 0, .rows_NP = at::zeros({4, kRowWidth}, at::kDouble)};
+  const at::Tensor ones = at::ones({2, 2}, at::kDouble), x = at::ones({2, kRowWidth}, at::kDouble);
   lists.add_gradient(std::array{WeightedRows{ones, x}}, grad);
   EXPECT_TRUE(at::equal(grad.rows_NP.select(1, 0), at::tensor({0., 1., 0., 2.}, at::kDouble)));
 }
 
 TEST(KeyRows, NarrowRowsAreWidened) {
-  const at::Tensor rows_CP = random_tensor({4, kWidth}, "rows").to(at::kBFloat16);
-  const at::Tensor x_MP = random_tensor({2, kWidth}, "x").to(at::kFloat), score = at::empty({2, 4}, at::kFloat);
+  const at::Tensor rows_CP = random_tensor({4, kRowWidth}, "rows").to(at::kBFloat16);
+  const at::Tensor x_MP = random_tensor({2, kRowWidth}, "x").to(at::kFloat), score = at::empty({2, 4}, at::kFloat);
   KeyRows(rows_CP, 0, 4, at::kFloat).scores(x_MP, score);
   EXPECT_LT(relative_difference(score, at::matmul(x_MP, rows_CP.to(at::kFloat).t())), 1e-6);
 }

@@ -8,19 +8,22 @@
 namespace asterism::parallel {
 namespace {
 
-constexpr int kExperts = 6, kWidth = 32, kHidden = 64, kRank = 2;
+constexpr int kSharedExperts = 6, kSharedWidth = 32, kSharedHidden = 64, kPairRank = 2;
 
 ExpertWeights some_experts(bool packed) {
   ExpertWeights experts;
   if (packed) {
-    experts.gate_up.weight = testing::random_packed(testing::Packing::kFp4, {kExperts, 2 * kWidth, kHidden}, "up", 2);
-    experts.down.weight = testing::random_packed(testing::Packing::kFp8, {kExperts, kHidden, kWidth}, "down");
+    experts.gate_up.weight =
+        testing::random_packed(testing::Packing::kFp4, {kSharedExperts, 2 * kSharedWidth, kSharedHidden}, "up", 2);
+    experts.down.weight =
+        testing::random_packed(testing::Packing::kFp8, {kSharedExperts, kSharedHidden, kSharedWidth}, "down");
   } else {
-    experts.gate_up.weight = testing::random_tensor({kExperts, 2 * kWidth, kHidden}, "up");
-    experts.down.weight = testing::random_tensor({kExperts, kHidden, kWidth}, "down");
+    experts.gate_up.weight = testing::random_tensor({kSharedExperts, 2 * kSharedWidth, kSharedHidden}, "up");
+    experts.down.weight = testing::random_tensor({kSharedExperts, kSharedHidden, kSharedWidth}, "down");
   }
-  experts.gate_up.lora = ops::LoraPair{testing::random_tensor({kExperts * kRank, kHidden}, "a"),
-                                       testing::random_tensor({2 * kWidth, kRank * kExperts}, "b"), 0.5};
+  experts.gate_up.lora =
+      ops::LoraPair{testing::random_tensor({kSharedExperts * kPairRank, kSharedHidden}, "a"),
+                    testing::random_tensor({2 * kSharedWidth, kPairRank * kSharedExperts}, "b"), 0.5};
   experts.gate_up.lora->b_NR.requires_grad_(true);
   return experts;
 }
@@ -30,8 +33,8 @@ at::Tensor merged_of_expert(const model::Projection& matrix, int num_experts, in
   at::Tensor merged = matrix.weight.to(at::kDouble)[expert];
   if (!matrix.lora) return merged;
   const at::Tensor a = matrix.lora->a_RK.detach(), b = matrix.lora->b_NR.detach();
-  for (int r = 0; r < kRank; ++r) {
-    merged = merged + matrix.lora->scale * at::outer(b.select(1, r * num_experts + expert), a[expert * kRank + r]);
+  for (int r = 0; r < kPairRank; ++r) {
+    merged = merged + matrix.lora->scale * at::outer(b.select(1, r * num_experts + expert), a[expert * kPairRank + r]);
   }
   return merged;
 }
@@ -41,13 +44,13 @@ TEST(ExpertShards, APartHoldsTheSameExperts) {
     const ExpertWeights all = some_experts(packed);
     for (const int ranks : {1, 2, 4, 8}) {
       for (int position = 0; position < ranks; ++position) {
-        const ExpertRange range = expert_range(kExperts, position, ranks);
-        const ExpertWeights part = take_experts(all, kExperts, range);
+        const ExpertRange range = expert_range(kSharedExperts, position, ranks);
+        const ExpertWeights part = take_experts(all, kSharedExperts, range);
         for (int e = 0; e < range.count; ++e) {
           EXPECT_TRUE(at::equal(merged_of_expert(part.gate_up, range.count, e),
-                                merged_of_expert(all.gate_up, kExperts, range.first + e)));
+                                merged_of_expert(all.gate_up, kSharedExperts, range.first + e)));
           EXPECT_TRUE(at::equal(merged_of_expert(part.down, range.count, e),
-                                merged_of_expert(all.down, kExperts, range.first + e)));
+                                merged_of_expert(all.down, kSharedExperts, range.first + e)));
         }
         EXPECT_TRUE(part.gate_up.lora->b_NR.requires_grad());
         EXPECT_FALSE(part.gate_up.lora->a_RK.requires_grad());
@@ -64,10 +67,10 @@ TEST(ExpertShards, PartsArePutBackWhereTheyCameFrom) {
       if (!whole[slot].defined()) continue;
       const at::Tensor again = at::zeros_like(whole[slot].detach());
       for (int position = 0; position < ranks; ++position) {
-        const ExpertRange range = expert_range(kExperts, position, ranks);
+        const ExpertRange range = expert_range(kSharedExperts, position, ranks);
         if (range.count == 0) continue;
-        const at::Tensor part = experts_of_whole(whole[slot].detach(), is_interleaved(slot), kExperts, range);
-        put_experts(part, again, is_interleaved(slot), kExperts, range);
+        const at::Tensor part = experts_of_whole(whole[slot].detach(), is_interleaved(slot), kSharedExperts, range);
+        put_experts(part, again, is_interleaved(slot), kSharedExperts, range);
       }
       EXPECT_TRUE(at::equal(again, whole[slot].detach())) << slot;
     }

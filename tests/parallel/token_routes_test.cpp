@@ -9,14 +9,15 @@
 namespace asterism::parallel {
 namespace {
 
-constexpr int kExperts = 5, kSlots = 2;
+constexpr int kRoutedExperts = 5, kRoutedSlots = 2;
 
 at::Tensor choices_of(int rank) {
   const int64_t tokens = rank == 1 ? 0 : 6 + rank;  // a rank without any token
   std::vector<int64_t> experts;
   const RandomStream stream(static_cast<uint64_t>(rank), "routes");
-  for (int64_t i = 0; i < tokens * kSlots; ++i) experts.push_back(static_cast<int64_t>(stream.below(kExperts, i)));
-  return at::tensor(experts, at::kLong).view({tokens, kSlots});
+  for (int64_t i = 0; i < tokens * kRoutedSlots; ++i)
+    experts.push_back(static_cast<int64_t>(stream.below(kRoutedExperts, i)));
+  return at::tensor(experts, at::kLong).view({tokens, kRoutedSlots});
 }
 
 TEST(TokenRoutes, EveryRowArrivesAtTheRankOfItsExpertInTheOrderOfItsSender) {
@@ -25,7 +26,7 @@ TEST(TokenRoutes, EveryRowArrivesAtTheRankOfItsExpertInTheOrderOfItsSender) {
       dist::run_thread_ranks(size, [&](const std::shared_ptr<dist::Transport>& transport) {
         dist::Comm comm(transport, "expert");
         const at::Tensor mine = choices_of(comm.rank());
-        const TokenRoutes routes = make_token_routes(mine, kExperts, per_sender, comm, "test");
+        const TokenRoutes routes = make_token_routes(mine, kRoutedExperts, per_sender, comm, "test");
         // Each row carries its sender, slot and expert.
         const at::Tensor slot_R = routes.outgoing.slot_R;
         const at::Tensor cargo =
@@ -35,7 +36,7 @@ TEST(TokenRoutes, EveryRowArrivesAtTheRankOfItsExpertInTheOrderOfItsSender) {
         const at::Tensor received = at::empty({received_rows, 3}, at::kLong);
         comm.all_to_all(received, cargo.contiguous(), routes.receive_rows, routes.send_rows, "cargo");
 
-        const ExpertRange range = expert_range(kExperts, comm.rank(), size);
+        const ExpertRange range = expert_range(kRoutedExperts, comm.rank(), size);
         int64_t seen = 0;
         EXPECT_EQ(routes.calls.size(), range.count == 0 ? 0u : per_sender ? static_cast<size_t>(size) : 1u);
         for (const TokenRoutes::Call& call : routes.calls) {
@@ -61,7 +62,7 @@ TEST(TokenRoutes, EveryRowArrivesAtTheRankOfItsExpertInTheOrderOfItsSender) {
 TEST(TokenRoutes, TakesOneExchangeOfCounts) {
   dist::run_thread_ranks(3, [](const std::shared_ptr<dist::Transport>& transport) {
     dist::Comm comm(transport, "expert");
-    make_token_routes(choices_of(comm.rank()), kExperts, false, comm, "layer 0 experts");
+    make_token_routes(choices_of(comm.rank()), kRoutedExperts, false, comm, "layer 0 experts");
     ASSERT_EQ(comm.traffic().size(), 1u);
     EXPECT_EQ(comm.traffic().begin()->first, "all_to_all layer 0 experts: counts");
     EXPECT_EQ(comm.traffic().begin()->second.calls, 1);
