@@ -204,26 +204,34 @@ class Loop {
 
 namespace {
 
-// Rows go to the ranks in turn; all ranks run the same number of passes, some without a row.
-std::vector<data::PackedRow> rows_of_rank(const std::vector<data::PackedRow>& rows, const RunRanks& ranks) {
-  const auto size = static_cast<size_t>(ranks.size());
-  std::vector<data::PackedRow> own;
-  for (size_t first = 0; first < rows.size(); first += size) {
-    const size_t row = first + static_cast<size_t>(ranks.rank());
-    own.push_back(row < rows.size() ? rows[row] : data::PackedRow());
+// This rank's part of an evaluation. Rows go to the ranks in turn, and all run the same number of passes, some without
+// a row; the losses are added in the order of the rows, as one rank would.
+Evaluation evaluate_shared(const model::Model& model, const data::DataSet& data, at::ScalarType compute,
+                           int64_t sequence_length, int64_t workers, dist::Comm& world) {
+  Evaluation total;
+  std::vector<double> losses;
+  data::EvaluationReader reader(data, workers);
+  for (auto rows = reader.next(); !rows.empty(); rows = reader.next()) {
+    for (size_t first = 0; first < rows.size(); first += static_cast<size_t>(world.size())) {
+      const size_t row = first + static_cast<size_t>(world.rank());
+      Evaluation own;
+      evaluate_rows(model, {row < rows.size() ? rows[row] : data::PackedRow()}, compute, sequence_length, own);
+      losses.push_back(own.loss_sum);
+      total.tokens += own.tokens;
+      total.rows += own.rows;
+      total.correct += own.correct;
+    }
   }
-  return own;
-}
-
-void add_up(Evaluation& evaluation, dist::Comm& world) {
-  const at::Tensor loss = at::full({1}, evaluation.loss_sum, at::kDouble);
-  world.all_reduce(loss, dist::Reduction::kSum, "evaluation loss");
-  evaluation.loss_sum = loss.item<double>();
-  const at::Tensor counts = at::tensor({evaluation.tokens, evaluation.rows, evaluation.correct}, at::kLong);
+  const at::Tensor counts = at::tensor({total.tokens, total.rows, total.correct}, at::kLong);
   world.all_reduce(counts, dist::Reduction::kSum, "evaluation counts");
-  evaluation.tokens = counts[0].item<int64_t>();
-  evaluation.rows = counts[1].item<int64_t>();
-  evaluation.correct = counts[2].item<int64_t>();
+  const at::Tensor own = at::tensor(losses, at::kDouble), all = at::empty({world.size(), own.numel()}, at::kDouble);
+  world.all_gather(all, own, "evaluation losses");
+  const at::Tensor in_order = all.t().contiguous();
+  for (int64_t i = 0; i < in_order.numel(); ++i) total.loss_sum += in_order.const_data_ptr<double>()[i];
+  total.tokens = counts[0].item<int64_t>();
+  total.rows = counts[1].item<int64_t>();
+  total.correct = counts[2].item<int64_t>();
+  return total;
 }
 
 }  // namespace
@@ -234,13 +242,14 @@ LoopSummary run_loop(const LoopInputs& inputs) {
 
 Evaluation evaluate(const model::Model& model, const data::DataSet& data, at::ScalarType compute,
                     int64_t sequence_length, int64_t workers, parallel::ShardedModel* shared) {
-  const RunRanks ranks(shared);
+  if (shared != nullptr) {
+    return evaluate_shared(model, data, compute, sequence_length, workers, *shared->comms().world);
+  }
   Evaluation evaluation;
   data::EvaluationReader reader(data, workers);
   for (auto rows = reader.next(); !rows.empty(); rows = reader.next()) {
-    evaluate_rows(model, rows_of_rank(rows, ranks), compute, sequence_length, evaluation);
+    evaluate_rows(model, rows, compute, sequence_length, evaluation);
   }
-  if (shared != nullptr) add_up(evaluation, *shared->comms().world);
   return evaluation;
 }
 
