@@ -311,7 +311,7 @@ const std::vector<BadRecipe> kBadRecipes = {
      plus("schedule:\n  warmup: 1\n"),
      {"run.yaml:9:", "unknown key schedule.warmup", "schedule.warmup_steps?", "warmup_steps, decay, min_ratio"}},
     {"key of another section", plus("schedule:\n  lr: 1\n"), {"run.yaml:9:", "did you mean optimizer.lr?"}},
-    {"key of later work", plus("parallel:\n  context: 2\n"), {"run.yaml:8:", "unknown key parallel.context"}},
+    {"key of later work", plus("parallel:\n  context: 2\n"), {"run.yaml:9:", "unknown key parallel.context"}},
     {"text for a number",
      with_steps("many"),
      {"run.yaml:5: train.steps: expected a whole number, at least 1", "\"many\""}},
