@@ -30,6 +30,11 @@ TEST(RunWorld, OneProcessIsAWorldOfOne) {
   comms.expert->barrier("test");
 }
 
+TEST(RunWorld, ANumberOfProcessesThatCannotBeIsRefused) {
+  EXPECT_THROW(launch_ranks(-1, {}), InputError);
+  EXPECT_THROW(launch_ranks(1'000'000, {}), InputError);
+}
+
 TEST(RunWorld, ARankDoesNotLaunchOthers) {
   const Variable rank("RANK", "1"), size("WORLD_SIZE", "2"), address("MASTER_ADDR", "127.0.0.1"),
       port("MASTER_PORT", "29999");

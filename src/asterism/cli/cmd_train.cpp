@@ -252,11 +252,13 @@ int train_on_rank(const TrainArgs& args, train::Recipe& recipe, const std::share
 
 int run_train(const TrainArgs& args) {
   RunSignals signals;
+  train::Recipe recipe = read_recipe(args.recipe, args.overrides);
   if (!args.dry_run) {
+    // What is wrong with the recipe is said once, before any rank is started.
+    if (args.ranks > 1) mesh_of(recipe, static_cast<int>(args.ranks));
     const auto code = launch_ranks(args.ranks, arguments_of_ranks(args));
     if (code) return *code;
   }
-  train::Recipe recipe = read_recipe(args.recipe, args.overrides);
   const std::shared_ptr<dist::World> world = join_world();
   if (world->rank() == 0) {
     process_log().hold_lines();

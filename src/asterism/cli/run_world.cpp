@@ -27,6 +27,10 @@ bool checks_collectives() {
 
 std::optional<int> launch_ranks(int64_t ranks, const std::vector<std::string>& arguments) {
   if (ranks == 0) return std::nullopt;
+  constexpr int64_t kMostRanks = 4096;  // processes of one machine
+  if (ranks < 0 || ranks > kMostRanks) {
+    input_error("--ranks: expected a number of processes, 1 to ", kMostRanks, ", got ", ranks);
+  }
   const dist::Place place = dist::find_place(environment);
   if (!place.launcher.empty()) {
     input_error("--ranks ", ranks, ": this process is rank ", place.rank, " of ", place.size, " of ", place.launcher,
