@@ -46,7 +46,7 @@ TEST(Fuzz, HeadersOfAMegabyteTakeLittleTimeAndMemory) {
     tensors += (i > 0 ? ",\"" : "\"") + std::to_string(i) + R"(":{"dtype":"U8","shape":[0],"data_offsets":[0,0]})";
     names += (i > 0 ? ",\"" : "\"") + std::to_string(i) + "\":0";
   }
-  const uint64_t before = peak_resident_bytes();
+  [[maybe_unused]] const uint64_t before = peak_resident_bytes();
   EXPECT_TRUE(file_is_accepted(folder, header(tensors + "}")));
   for (const std::string& text :
        {names + "}", repeated("", "[", ""), repeated("{\"a\":", "[", ""), repeated("", "{\"a\":", ""),
