@@ -100,7 +100,11 @@ void World::compare(const Facts& facts) {
     if (found) report += text("; on ", describe(member), " ", *found);
   }
   // Nobody goes on before all have read it: rank 0 may hold the store.
-  meet(round + "/read", all_ranks());
+  try {
+    meet(round + "/read", all_ranks());
+  } catch (const PeerError&) {
+    // A rank that was faster has ended with the error below already: it is this rank's, too.
+  }
   input_error("the ranks were not started with the same things", report,
               ". All need the same program, recipe and files");
 }
