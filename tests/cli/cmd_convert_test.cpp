@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::error_of;
-using testing::interrupt_asterism;
+using testing::kill_while_it_writes;
 using testing::run_asterism;
 using testing::same_tensors;
 using testing::stored_tensors_of;
@@ -95,22 +95,7 @@ TEST(CmdConvert, AfterAKillTheSecondRunContinuesToTheSameResult) {
                                     "1"};
   };
   ASSERT_EQ(run_asterism(command("whole")).exit_code, 0);
-  const fs::path begun = folder / "out.incomplete";
-  const int rounds = std::getenv("ASTERISM_LONG") != nullptr ? 50 : 3;
-  int killed = 0;
-  for (int round = 0; round < rounds; ++round) {
-    const auto count = [&] {
-      size_t files = 0;
-      std::error_code none;
-      for (const auto& entry : fs::directory_iterator(begun, none)) files += entry.is_regular_file(none) ? 1 : 0;
-      return files;
-    };
-    const size_t before = count();
-    const auto result = interrupt_asterism(command("out"), SIGKILL, [&] { return count() > before + 2; });
-    killed += result.exit_code == 128 + SIGKILL ? 1 : 0;
-    if (result.exit_code == 0) break;
-    EXPECT_FALSE(fs::exists(folder / "out"));
-  }
+  const auto [rounds, killed] = kill_while_it_writes(command("out"), folder / "out.incomplete", folder / "out");
   EXPECT_GT(killed, 0);
   const auto last = run_asterism(command("out"));
   EXPECT_EQ(last.exit_code, 0) << last.err;

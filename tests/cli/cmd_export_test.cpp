@@ -20,7 +20,7 @@ using checkpoint::merge_files::pairs_of_size;
 using checkpoint::merge_files::released_base;
 using checkpoint::merge_files::write_pairs;
 using ExportRecord = nlohmann::json;
-using testing::interrupt_asterism;
+using testing::kill_while_it_writes;
 using testing::run_asterism;
 using testing::same_tensors;
 using testing::stored_tensors_of;
@@ -259,22 +259,8 @@ TEST_F(CmdExport, AfterAKillTheSecondRunContinuesToTheSameResult) {
   write(1.0, {});
   const ExportWords more = {"--shard-size", "50KB", "--workers", "1", "--no-proof"};
   ASSERT_EQ(run_asterism(command("merged", more, "whole")).exit_code, 0);
-  const fs::path begun = folder_ / "out.unproven.incomplete";
-  const int rounds = std::getenv("ASTERISM_LONG") != nullptr ? 50 : 3;
-  int killed = 0;
-  for (int round = 0; round < rounds; ++round) {
-    const auto count = [&] {
-      size_t files = 0;
-      std::error_code none;
-      for (const auto& entry : fs::directory_iterator(begun, none)) files += entry.is_regular_file(none) ? 1 : 0;
-      return files;
-    };
-    const size_t before = count();
-    const auto result = interrupt_asterism(command("merged", more), SIGKILL, [&] { return count() > before + 2; });
-    killed += result.exit_code == 128 + SIGKILL ? 1 : 0;
-    if (result.exit_code == 0) break;
-    EXPECT_FALSE(fs::exists(folder_ / "out"));
-  }
+  const auto [rounds, killed] =
+      kill_while_it_writes(command("merged", more), folder_ / "out.unproven.incomplete", folder_ / "out");
   EXPECT_GT(killed, 0);
   const auto last = run_asterism(command("merged", {"--shard-size", "50KB", "--workers", "1"}));
   EXPECT_EQ(last.exit_code, 0) << last.err;

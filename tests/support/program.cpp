@@ -5,8 +5,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <gtest/gtest.h>
+
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -108,6 +111,27 @@ ProgramResult interrupt_asterism(const std::vector<std::string>& arguments, int 
   Program program(arguments);
   if (program.wait_until(ready)) program.send(signal);
   return program.result();
+}
+
+Kills kill_while_it_writes(const std::vector<std::string>& arguments, const std::filesystem::path& begun,
+                           const std::filesystem::path& result) {
+  namespace fs = std::filesystem;
+  const auto count = [&] {
+    size_t files = 0;
+    std::error_code none;
+    for (const auto& entry : fs::directory_iterator(begun, none)) files += entry.is_regular_file(none) ? 1 : 0;
+    return files;
+  };
+  Kills kills;
+  kills.rounds = std::getenv("ASTERISM_LONG") != nullptr ? 50 : 3;
+  for (int round = 0; round < kills.rounds; ++round) {
+    const size_t before = count();
+    const ProgramResult ended = interrupt_asterism(arguments, SIGKILL, [&] { return count() > before + 2; });
+    kills.killed += ended.exit_code == 128 + SIGKILL ? 1 : 0;
+    if (ended.exit_code == 0) break;
+    EXPECT_FALSE(fs::exists(result));
+  }
+  return kills;
 }
 
 }  // namespace asterism::testing

@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
@@ -52,5 +53,15 @@ ProgramResult run_asterism(const std::vector<std::string>& arguments, const std:
 /// program that ends before; one that is not ready within a minute is killed.
 ProgramResult interrupt_asterism(const std::vector<std::string>& arguments, int signal,
                                  const std::function<bool()>& ready);
+
+struct Kills {
+  int rounds = 0, killed = 0;  // tried, and of them those that ended by the kill
+};
+
+/// Starts build/asterism with `arguments` again and again and kills it when three more files than before lie in
+/// `begun`, until it is done before that: 3 rounds, 50 with ASTERISM_LONG=1. Expects that `result` never exists after a
+/// kill.
+Kills kill_while_it_writes(const std::vector<std::string>& arguments, const std::filesystem::path& begun,
+                           const std::filesystem::path& result);
 
 }  // namespace asterism::testing
