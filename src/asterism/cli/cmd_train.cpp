@@ -133,7 +133,7 @@ int finish_run(const EndedRun& run) {
   const bool is_first = run.world.rank() == 0;
   const bool nothing_left = summary.first_step == summary.last_step;
   // Only the first rank may look: it is about to write what it looks for.
-  const bool reported = run.inputs.shared == nullptr || is_first ? is_reported(folder, run.inputs.steps) : false;
+  const bool reported = is_first && is_reported(folder, run.inputs.steps);
   if (nothing_left && train::RunRanks(run.inputs.shared).any({.stop = reported}).stop) {
     log_info("nothing to do: all ", run.inputs.steps, " steps are done; for more, raise train.steps or train.epochs");
     return kDone;
@@ -165,16 +165,16 @@ std::vector<std::string> arguments_of_ranks(const TrainArgs& args) {
   return arguments;
 }
 
-// What must be the same on every rank before any work is done.
-void compare_ranks(dist::World& world, const train::Recipe& recipe) {
-  world.compare(
-      {{"version", kVersion}, {"recipe", recipe_to_yaml(recipe)}, {"checkpoint", base_record(recipe).dump()}});
-}
-
 // A run between reading its recipe and its end, on one rank.
 int train_on_rank(const TrainArgs& args, train::Recipe& recipe, const std::shared_ptr<dist::World>& world,
                   RunSignals& signals) {
   const bool is_first = world->rank() == 0;
+  nlohmann::ordered_json base;
+  if (world->size() > 1) {
+    // What must be the same on every rank before any work is done.
+    base = base_record(recipe);
+    world->compare({{"version", kVersion}, {"recipe", recipe_to_yaml(recipe)}, {"checkpoint", base.dump()}});
+  }
   const parallel::Mesh mesh =
       mesh_of(recipe, args.dry_run && args.ranks > 0 ? static_cast<int>(args.ranks) : world->size());
   std::optional<WorkInProgress> preparing(std::in_place, *world);
@@ -231,7 +231,7 @@ int train_on_rank(const TrainArgs& args, train::Recipe& recipe, const std::share
   inputs.buffers = buffers;
   inputs.shared = shared.get();
   inputs.recipe_values = recipe_values(recipe);
-  inputs.base = base_record(recipe);
+  inputs.base = base.is_null() ? base_record(recipe) : base;
   inputs.stop_requested = [&] { return signals.stop_requested(); };
   inputs.save_requested = [&] { return signals.take_save_request(); };
   // Only now: a recipe that does not fit the checkpoint found is refused and must not replace the one that made it.
@@ -266,10 +266,7 @@ int run_train(const TrainArgs& args) {
     process_log().set_quiet(true);  // what all would say, the first one says
   }
   int code = kDone;
-  world->run([&] {
-    compare_ranks(*world, recipe);
-    code = train_on_rank(args, recipe, world, signals);
-  });
+  world->run([&] { code = train_on_rank(args, recipe, world, signals); });
   world->leave();
   process_log().close_file();
   return code;
