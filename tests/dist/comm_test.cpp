@@ -215,7 +215,7 @@ TEST(Comm, ErrorsOfPeersSayWhereAndInWhichCollective) {
     run_ranks(
         3,
         [](Comm& comm) {
-          comm.set_position({.step = 12});
+          comm.set_step(12);
           if (comm.rank() == 1) return;  // leaves without a word
           try {
             comm.barrier("layer 3 experts: dispatch");

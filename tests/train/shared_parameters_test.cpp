@@ -38,7 +38,7 @@ TEST(SharedParameters, TheOptimizerSeesTheGradientsOfTheStep) {
     model::forward_loss(model, batch, {}).token_loss.backward();
     shared.model->finish_gradients();
     take_gradients(shared.parameters, *shared.model);
-    const GradientReport report = inspect_gradients(shared.parameters, *shared.model);
+    const GradientReport report = inspect_gradients(*shared.model);
     EXPECT_GT(report.norm, 0.0);
     AdamW optimizer(shared.parameters, {});
     const at::Tensor before = shared.parameters[0].value.clone();
@@ -58,7 +58,7 @@ TEST(SharedParameters, AGradientThatIsNotFiniteIsNamedOnEveryRank) {
       shared.model->finish_gradients();
       const auto pieces = shared.model->pieces();
       if (transport->rank() == 1) pieces.back().grad.fill_(NAN);
-      const GradientReport report = inspect_gradients(shared.parameters, *shared.model);
+      const GradientReport report = inspect_gradients(*shared.model);
       EXPECT_FALSE(std::isfinite(report.norm));
       EXPECT_EQ(report.non_finite, "lm_head.weight");
     }

@@ -63,10 +63,8 @@ Comm::Comm(std::shared_ptr<Transport> transport, std::string name)
     : transport_(std::move(transport)), name_(std::move(name)) {}
 
 std::string Comm::describe(std::string_view collective, std::string_view what) const {
-  std::string place = position_->phase;
-  if (place.empty() && position_->step > 0) place = text("step ", position_->step);
-  return text("rank ", rank(), " of group '", name_, "'", place.empty() ? "" : ", ", place, ", ", collective, " '",
-              what, "'");
+  const std::string place = *step_ > 0 ? text(", step ", *step_) : std::string();
+  return text("rank ", rank(), " of group '", name_, "'", place, ", ", collective, " '", what, "'");
 }
 
 Traffic& Comm::count(std::string_view collective, std::string_view what, int64_t bytes_sent) {
@@ -239,12 +237,8 @@ void Comm::barrier(std::string_view what) {
 
 std::shared_ptr<Comm> Comm::subgroup(const std::vector<int>& members, const std::string& name) {
   const auto group = std::make_shared<Comm>(transport_->subgroup(members, name), name);
-  group->position_ = position_;
+  group->step_ = step_;
   return group;
-}
-
-void Comm::reset_traffic() {
-  for (auto& [key, traffic] : traffic_) traffic = {};
 }
 
 }  // namespace asterism::dist

@@ -20,12 +20,6 @@ struct Traffic {
   double wait_seconds = 0.0;  // time that the caller stood still
 };
 
-/// Where a run is, told in the errors of all its groups.
-struct RunPosition {
-  int64_t step = 0;        // 1-based; 0 = before the first one
-  std::string phase = {};  // "loading", "evaluation"; empty inside a step
-};
-
 /// A collective that has been started; see Work for what its tensors may be used for. Must be waited for.
 class Pending {
  public:
@@ -84,17 +78,17 @@ class Comm {
   /// Returns when every rank has called it.
   void barrier(std::string_view what);
 
-  /// See Transport::subgroup. The new group shares the position of this one.
+  /// See Transport::subgroup. The new group shares the step of this one.
   std::shared_ptr<Comm> subgroup(const std::vector<int>& members, const std::string& name);
 
   /// Ends the collectives of all ranks of the run with `reason`.
   void abort(const std::string& reason) noexcept { transport_->abort(reason); }
 
-  void set_position(RunPosition position) { *position_ = std::move(position); }
+  /// Where the run is, told in the errors of all its groups: from 1; 0 = before the first step.
+  void set_step(int64_t step) { *step_ = step; }
 
-  /// By "<collective> <what>", since the start or the last reset.
+  /// By "<collective> <what>", since the start.
   const std::map<std::string, Traffic, std::less<>>& traffic() const { return traffic_; }
-  void reset_traffic();
 
  private:
   std::string describe(std::string_view collective, std::string_view what) const;
@@ -104,7 +98,7 @@ class Comm {
 
   std::shared_ptr<Transport> transport_;
   std::string name_;
-  std::shared_ptr<RunPosition> position_ = std::make_shared<RunPosition>();
+  std::shared_ptr<int64_t> step_ = std::make_shared<int64_t>(0);  // of all groups of the run
   std::map<std::string, Traffic, std::less<>> traffic_;
 };
 

@@ -10,11 +10,6 @@ using torch::autograd::variable_list;
 
 namespace {
 
-// The same matrices without values.
-ExpertWeights outline_of(const ExpertWeights& experts) {
-  return with_expert_slots(experts, std::vector<at::Tensor>(expert_slots(experts).size()));
-}
-
 ShardedTensors shard_experts(const std::string& name, const ExpertWeights& all, int num_experts,
                              const ExpertRange& range, const dist::Comm& group) {
   return {name, expert_slots(take_experts(all, num_experts, range)), group.rank(), group.size()};

@@ -53,6 +53,10 @@ ExpertWeights with_expert_slots(const ExpertWeights& outline, const std::vector<
   return experts;
 }
 
+ExpertWeights outline_of(const ExpertWeights& experts) {
+  return with_expert_slots(experts, std::vector<at::Tensor>(expert_slots(experts).size()));
+}
+
 at::Tensor experts_of_whole(const at::Tensor& whole, bool interleaved, int num_experts, const ExpertRange& range) {
   const at::Tensor part = part_of(whole, interleaved, num_experts, range).contiguous();
   return interleaved ? part.view({whole.size(0), part.size(1) * range.count}) : part;

@@ -26,6 +26,8 @@ void put_experts(const at::Tensor& part, const at::Tensor& whole, bool interleav
 /// none), and the same matrices with other tensors in their places.
 std::vector<at::Tensor> expert_slots(const ExpertWeights& experts);
 ExpertWeights with_expert_slots(const ExpertWeights& outline, const std::vector<at::Tensor>& slots);
+/// The same matrices without values.
+ExpertWeights outline_of(const ExpertWeights& experts);
 /// Whether a slot is a LoRA B.
 bool is_interleaved(size_t slot);
 

@@ -71,15 +71,19 @@ std::shared_ptr<ShardedModel> ShardedModel::share(model::Model& model, const std
   return shared;
 }
 
+void ShardedModel::describe_slot(Unit& unit, const at::Tensor& slot, const std::map<const void*, std::string>& names) {
+  unit.names.push_back(name_of(names, slot));
+  unit.shapes.push_back(slot.defined() ? slot.sizes().vec() : std::vector<int64_t>());
+  if (slot.defined()) whole_bytes_ += static_cast<int64_t>(slot.nbytes());
+}
+
 void ShardedModel::add_unit(const UnitId& id, const std::string& name, const std::vector<at::Tensor*>& slots,
                             const std::map<const void*, std::string>& names) {
   Unit unit;
   std::vector<at::Tensor> tensors;
   for (const at::Tensor* slot : slots) {
     tensors.push_back(*slot);
-    unit.names.push_back(name_of(names, *slot));
-    unit.shapes.push_back(slot->defined() ? slot->sizes().vec() : std::vector<int64_t>());
-    if (slot->defined()) whole_bytes_ += static_cast<int64_t>(slot->nbytes());
+    describe_slot(unit, *slot, names);
   }
   unit.tensors = ShardedTensors(name, tensors, comms_.shard->rank(), comms_.shard->size());
   for (at::Tensor* slot : slots) slot->reset();
@@ -92,15 +96,11 @@ void ShardedModel::add_experts(int64_t layer, model::MoeWeights& moe, int num_ex
                                const std::map<const void*, std::string>& names) {
   Unit unit;
   const ExpertWeights all{moe.gate_up, moe.down};
-  for (const at::Tensor& slot : expert_slots(all)) {
-    unit.names.push_back(name_of(names, slot));
-    unit.shapes.push_back(slot.defined() ? slot.sizes().vec() : std::vector<int64_t>());
-    if (slot.defined()) whole_bytes_ += static_cast<int64_t>(slot.nbytes());
-  }
+  for (const at::Tensor& slot : expert_slots(all)) describe_slot(unit, slot, names);
   unit.exchange =
       std::make_unique<ExpertExchange>(text("layer ", layer, " experts"), all, num_experts,
                                        ExpertExchange::Groups{comms_.expert, comms_.expert_shard}, options_.strict);
-  const ExpertWeights outline = with_expert_slots(all, std::vector<at::Tensor>(unit.names.size()));
+  const ExpertWeights outline = outline_of(all);
   moe.gate_up = outline.gate_up;
   moe.down = outline.down;
   experts_[layer] = units_.size();
@@ -163,7 +163,7 @@ std::vector<TrainedPiece> ShardedModel::pieces() const {
   for (const Unit& unit : units_) {
     for (const ShardedTensors::Piece& piece : unit.parts().pieces()) {
       const at::Tensor grad = unit.parts().touched()[piece.slot] ? piece.grad : at::Tensor();
-      pieces.push_back({unit.names[piece.slot], unit.shapes[piece.slot], piece.value, grad, unit.exchange != nullptr});
+      pieces.push_back({unit.names[piece.slot], piece.value, grad, unit.exchange != nullptr});
     }
   }
   return pieces;

@@ -30,7 +30,6 @@ struct TrainedTensor {
 /// The part of one trained tensor that this rank updates: a view of the fp32 shard, [n], and of its gradient.
 struct TrainedPiece {
   std::string name;
-  std::vector<int64_t> shape;  // of the whole tensor, with all experts
   at::Tensor value;
   at::Tensor grad;         // of the step; undefined when no rank has one
   bool is_expert = false;  // on the ranks of its expert group alone; others are on every copy of the model
@@ -100,6 +99,7 @@ class ShardedModel : public model::Placement, public std::enable_shared_from_thi
 
   ShardedModel(const MeshComms& comms, const Options& options) : comms_(comms), options_(options) {}
 
+  void describe_slot(Unit& unit, const at::Tensor& slot, const std::map<const void*, std::string>& names);
   void add_unit(const model::UnitId& id, const std::string& name, const std::vector<at::Tensor*>& slots,
                 const std::map<const void*, std::string>& names);
   void add_experts(int64_t layer, model::MoeWeights& moe, int num_experts,

@@ -132,18 +132,12 @@ void ShardedTensors::add_gradients(dist::Comm& comm, const std::vector<std::vect
   }
   if (!grad_.defined()) {
     grad_ = at::zeros_like(trained_buffer_.shard);
-    const int64_t first = rank_ * trained_buffer_.part;
-    size_t next = 0;
-    for (const Place& place : trained_buffer_.places) {
-      if (next == pieces_.size() || pieces_[next].slot != place.slot) continue;
-      Piece& piece = pieces_[next++];
-      piece.grad = grad_.narrow(0, place.offset + piece.begin - first, piece.value.numel());
-    }
+    for (Piece& piece : pieces_) piece.grad = grad_.narrow(0, piece.value.storage_offset(), piece.value.numel());
   }
-  // [rank, contribution, part], once for every copy of the ranks.
-  const at::Tensor by_rank =
-      flat.view({count, ranks_, trained_buffer_.part}).transpose(0, 1).repeat({copies, 1, 1}).contiguous();
-  comm.reduce_scatter_add(grad_, by_rank, name_ + ": gradients");
+  // [rank, contribution, part], once for every copy of the ranks. `repeat` copies, also once.
+  at::Tensor by_rank = flat.view({count, ranks_, trained_buffer_.part}).transpose(0, 1);
+  if (copies > 1) by_rank = by_rank.repeat({copies, 1, 1});
+  comm.reduce_scatter_add(grad_, by_rank.contiguous(), name_ + ": gradients");
 }
 
 void ShardedTensors::drop_gradients() {
@@ -161,10 +155,6 @@ std::vector<at::Tensor> ShardedTensors::gather_trained(dist::Comm& comm, const a
 
 int64_t ShardedTensors::resident_bytes() const {
   return static_cast<int64_t>(trained_buffer_.shard.nbytes() + frozen_buffer_.shard.nbytes());
-}
-
-int64_t ShardedTensors::gathered_bytes() const {
-  return ranks_ * resident_bytes();
 }
 
 }  // namespace asterism::parallel

@@ -32,7 +32,6 @@ class ShardedTensors {
   void start_gather(dist::Comm& comm);
   /// The whole tensors: fresh memory, of which the trained ones require gradients.
   std::vector<at::Tensor> gather(dist::Comm& comm);
-  bool is_gathering() const { return gathering_; }
 
   /// Adds gradients to the shard: `contributions` lists of them, each in the order of the slots (undefined = none), are
   /// added one after the other, rank after rank. The shard's gradient is made of zeros first where there is none.
@@ -55,9 +54,8 @@ class ShardedTensors {
   /// and moments. In the order of `trained`.
   std::vector<at::Tensor> gather_trained(dist::Comm& comm, const at::Tensor& shard) const;
   const at::Tensor& values() const { return trained_buffer_.shard; }
-  /// Of this rank: values, and what a gather takes while it lives.
+  /// Memory of this rank's values.
   int64_t resident_bytes() const;
-  int64_t gathered_bytes() const;
 
  private:
   struct Place {

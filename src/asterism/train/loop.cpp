@@ -78,7 +78,7 @@ class Loop {
     Progress progress({.label = "train", .unit = "steps", .total = inputs_.steps, .first = done});
     const auto start = Clock::now();
     for (int64_t step = done; step < inputs_.steps; ++step) {
-      ranks_.set_position(step + 1);
+      ranks_.set_step(step + 1);
       Json row = train_step(step);
       const bool last = step + 1 == inputs_.steps;
       const bool evaluate_now = recipe_.eval_every > 0 && (step + 1) % recipe_.eval_every == 0;
@@ -128,9 +128,8 @@ class Loop {
     settings_.forward.step = static_cast<uint64_t>(step);
     const int64_t epoch = inputs_.train_data.epoch_at(rows_->position());
     const StepResult result = forward_and_backward(step);
-    const GradientReport gradient = inputs_.shared != nullptr
-                                        ? inspect_gradients(optimizer_.parameters(), *inputs_.shared)
-                                        : inspect_gradients(optimizer_.parameters());
+    const GradientReport gradient =
+        inputs_.shared != nullptr ? inspect_gradients(*inputs_.shared) : inspect_gradients(optimizer_.parameters());
     if (!gradient.non_finite.empty() || !std::isfinite(gradient.norm)) {
       run_error("step ", step + 1, ": the gradient is not finite, first in ", gradient.non_finite,
                 "; the weights are untouched. Try a lower optimizer.lr, more schedule.warmup_steps or model.compute: "

@@ -50,22 +50,26 @@ double sum_over_ranks(PieceSums& own, const parallel::MeshComms& comms, bool str
 
 }  // namespace
 
-GradientReport inspect_gradients(const std::vector<Parameter>& parameters, parallel::ShardedModel& shared) {
+GradientReport inspect_gradients(const parallel::ShardedModel& shared) {
   const std::vector<parallel::TrainedPiece> pieces = shared.pieces();
   const bool strict = shared.is_strict();
   PieceSums sums;
-  std::string first_bad;
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    const at::Tensor& grad = pieces[i].grad;
-    if (!grad.defined()) continue;
-    if (strict) (pieces[i].is_expert ? sums.exact_experts : sums.exact_dense).add(grad);
-    const double squares = ops::sum_of_squares(grad);
-    if (!std::isfinite(squares) && first_bad.empty()) first_bad = parameters[i].name;
-    (pieces[i].is_expert ? sums.experts : sums.dense) += squares;
+  for (const parallel::TrainedPiece& piece : pieces) {
+    if (!piece.grad.defined()) continue;
+    if (strict) {
+      (piece.is_expert ? sums.exact_experts : sums.exact_dense).add(piece.grad);
+    } else {
+      (piece.is_expert ? sums.experts : sums.dense) += ops::sum_of_squares(piece.grad);
+    }
   }
   GradientReport report;
   report.norm = std::sqrt(sum_over_ranks(sums, shared.comms(), strict));
   if (std::isfinite(report.norm)) return report;
+  const auto is_bad = [](const parallel::TrainedPiece& piece) {
+    return piece.grad.defined() && !std::isfinite(ops::sum_of_squares(piece.grad));
+  };
+  const auto bad = std::ranges::find_if(pieces, is_bad);
+  const std::string first_bad = bad == pieces.end() ? std::string() : bad->name;
   for (const std::string& name : shared.comms().world->all_gather_text(first_bad, "gradients that are not finite")) {
     if (report.non_finite.empty()) report.non_finite = name;
   }

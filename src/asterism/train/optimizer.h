@@ -17,9 +17,9 @@ struct GradientReport {
 
 GradientReport inspect_gradients(const std::vector<Parameter>& parameters);
 
-/// Of the pieces that the ranks of a shared model hold, `parameters` being those of this rank (shared_parameters.h):
-/// the same report on all ranks. In strict mode the norm does not depend on the mesh in any bit.
-GradientReport inspect_gradients(const std::vector<Parameter>& parameters, parallel::ShardedModel& shared);
+/// Of the pieces that the ranks of a shared model hold: the same report on all ranks. In strict mode the norm does not
+/// depend on the mesh in any bit.
+GradientReport inspect_gradients(const parallel::ShardedModel& shared);
 
 /// min(1, clip / (norm + 1e-6)), as torch's clip_grad_norm_; 1 when clip is 0.
 double clip_factor(double norm, double clip_norm);

@@ -20,8 +20,8 @@ std::string RunRanks::of_first(const std::string& own, const char* what) const {
   return shared_ == nullptr ? own : world().all_gather_text(is_first() ? own : std::string(), what).front();
 }
 
-void RunRanks::set_position(int64_t step, const std::string& phase) const {
-  if (shared_ != nullptr) world().set_position({.step = step, .phase = phase});
+void RunRanks::set_step(int64_t step) const {
+  if (shared_ != nullptr) world().set_step(step);
 }
 
 }  // namespace asterism::train

@@ -17,7 +17,6 @@ class RunRanks {
   int rank() const { return shared_ != nullptr ? world().rank() : 0; }
   int size() const { return shared_ != nullptr ? world().size() : 1; }
   bool is_first() const { return rank() == 0; }
-  parallel::ShardedModel* shared() const { return shared_; }
 
   struct Requests {
     bool stop = false, save = false;
@@ -28,7 +27,7 @@ class RunRanks {
   /// The text that the first rank has.
   std::string of_first(const std::string& own, const char* what) const;
   /// For messages: where the run is.
-  void set_position(int64_t step, const std::string& phase = {}) const;
+  void set_step(int64_t step) const;
 
  private:
   dist::Comm& world() const { return *shared_->comms().world; }
