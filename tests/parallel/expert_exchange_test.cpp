@@ -89,7 +89,16 @@ TEST(ExpertExchange, ReplaysTheWayUnderRecomputation) {
     decisions.expert_TK = own.expert_TK;
     const at::NoGradGuard no_grad;
     const at::Tensor first = exchange.run({0, own.y_TD, own.weight_TK, kLimit}, decisions);
-    const at::Tensor again = exchange.run({0, own.y_TD, own.weight_TK, kLimit}, decisions);
+    int meanwhile = 0;
+    const at::Tensor again = exchange.run({0, own.y_TD, own.weight_TK, kLimit,
+                                           [&] {
+                                             ++meanwhile;
+                                             const auto& traffic = groups.expert->traffic();
+                                             EXPECT_EQ(traffic.at("all_to_all experts: tokens").calls, 2);
+                                             EXPECT_EQ(traffic.at("all_to_all experts: results").calls, 1);
+                                           }},
+                                          decisions);
+    EXPECT_EQ(meanwhile, 1);
     EXPECT_TRUE(at::equal(first, again));
     EXPECT_EQ(groups.expert->traffic().at("all_to_all experts: counts").calls, 1);
     EXPECT_EQ(groups.expert->traffic().at("all_to_all experts: tokens").calls, 2);

@@ -242,5 +242,29 @@ TEST_F(SharedLoop, ACheckpointOfOneRankResumesOnManyAndBack) {
   expect_close_runs(back, expected, 4);
 }
 
+TEST_F(SharedLoop, MetricsTellWhatTheRanksDid) {
+  const fs::path folder = run(shared_recipe(false), "metrics", 2, {4, {2, 2, 2}});
+  const auto rows = logged_steps(folder);
+  ASSERT_EQ(rows.size(), 2u);
+  for (const auto& row : rows) {
+    for (const char* key : {"rank_seconds", "rank_wait_seconds", "rank_peak_memory_bytes"}) {
+      ASSERT_EQ(row[key].size(), 4u) << key;
+      for (const auto& value : row[key]) EXPECT_GT(value.get<double>(), 0.0) << key;
+    }
+    for (size_t r = 0; r < 4; ++r) EXPECT_LT(row["rank_wait_seconds"][r], row["rank_seconds"][r]);
+    const auto& communication = row["communication"];
+    for (const char* kind : {"shard all_gather", "shard reduce_scatter", "expert all_to_all", "replicate all_reduce"}) {
+      ASSERT_TRUE(communication.contains(kind)) << kind;
+      EXPECT_GT(communication[kind]["calls"], 0) << kind;
+      EXPECT_GT(communication[kind]["bytes"], 0) << kind;
+      EXPECT_GT(communication[kind]["wait_seconds"], 0.0) << kind;
+      EXPECT_GT(communication[kind]["overlap_seconds"], 0.0) << kind;
+    }
+  }
+  // The same work every step; a gather that runs ahead may belong to the step before.
+  EXPECT_EQ(rows[0]["communication"]["expert all_to_all"]["calls"],
+            rows[1]["communication"]["expert all_to_all"]["calls"]);
+}
+
 }  // namespace
 }  // namespace asterism::train
