@@ -8,6 +8,7 @@
 #include "asterism/ops/linear.h"
 #include "asterism/ops/matmul.h"
 #include "asterism/ops/rms_norm.h"
+#include "asterism/ops/rms_norm_rope.h"
 #include "asterism/ops/rope.h"
 #include "asterism/ops/router.h"
 #include "asterism/ops/sparse_attention.h"
@@ -70,7 +71,7 @@ AttentionOutput attention(const AttentionWeights& w, const LayerSpec& spec, int6
       ops::rms_norm(project(y_TD, w.q_a_proj, layer, ProjectionId::kQueryA, context), w.q_a_norm, c.rms_norm_eps);
   at::Tensor q_THP =
       project(qr_TQ, w.q_b_proj, layer, ProjectionId::kQueryB, context).view({-1, c.num_heads, c.head_dim});
-  q_THP = ops::rope(ops::rms_norm(q_THP, {}, c.rms_norm_eps), table_T);
+  q_THP = ops::rms_norm_rope(q_THP, c.rms_norm_eps, table_T);
   at::Tensor kv_TP = project(y_TD, w.kv_proj, layer, ProjectionId::kKeyValue, context);
   kv_TP = ops::rope(ops::rms_norm(kv_TP, w.kv_norm, c.rms_norm_eps), table_T);
 
