@@ -1,6 +1,8 @@
 // Runs of several processes on this machine, from the command line.
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <csignal>
 #include <fstream>
 
@@ -94,6 +96,63 @@ TEST_F(ManyRanks, ASignalSavesAndEndsAll) {
   EXPECT_EQ(ended.exit_code, 130) << ended.err;
   EXPECT_TRUE(fs::exists(files_.run("checkpoints/latest")));
   EXPECT_TRUE(fs::exists(files_.run("adapter/adapter_model.safetensors")));
+}
+
+// Two ranks in folders of their own: a relative path leads to the model on the first of them alone.
+std::vector<ProgramResult> run_apart(const std::string& recipe, const fs::path& first, const fs::path& second,
+                                     const std::vector<std::string>& more) {
+  const fs::path here = fs::current_path();
+  const std::string port = std::to_string(20'000 + ::getpid() % 20'000);
+  std::vector<std::string> arguments = {"train", recipe, "--set", "model.path=model"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  std::vector<std::unique_ptr<Program>> programs;
+  for (const fs::path& folder : {first, second}) {
+    fs::current_path(folder);
+    const std::string rank = std::to_string(programs.size());
+    programs.push_back(std::make_unique<Program>(
+        arguments, "", "asterism",
+        std::vector<std::string>{"RANK=" + rank, "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + port}));
+  }
+  fs::current_path(here);
+  std::vector<ProgramResult> results;
+  for (const auto& program : programs) results.push_back(program->result());
+  return results;
+}
+
+TEST_F(ManyRanks, TheModelMayBeOnRankZeroAlone) {
+  const fs::path elsewhere = files_ / "elsewhere";
+  fs::create_directory(elsewhere);
+  for (const bool lora : {true, false}) {
+    const std::string recipe = files_.recipe((lora ? kSmallLora : "") + kSteady + "checkpoint: {every: 1}\n");
+    const std::string result = lora ? "adapter/adapter_model.safetensors" : "model/model.safetensors";
+    const std::vector<std::string> more = {"--set", "parallel.expert=2"};
+    fs::remove_all(files_ / "runs");
+    const ProgramResult together = testing::run_asterism(command(recipe, 2, more));
+    ASSERT_EQ(together.exit_code, 0) << together.err;
+    const std::string expected = read_text(files_.run(result));
+    fs::remove_all(files_ / "runs");
+    for (const ProgramResult& ended : run_apart(recipe, files_ / ".", elsewhere, more)) {
+      ASSERT_EQ(ended.exit_code, 0) << ended.err;
+    }
+    EXPECT_EQ(read_text(files_.run(result)), expected);
+    EXPECT_NE(read_text(files_.run("log.txt")).find("rank 0 reads the weights"), std::string::npos);
+    EXPECT_TRUE(fs::is_empty(elsewhere));
+    // The output, too: a run goes on from a checkpoint that rank 0 alone has.
+    const fs::path hidden = files_ / "hidden";
+    fs::create_directory(hidden);
+    const std::vector<std::string> there = {"--set", "parallel.expert=2", "--set", "output=results"};
+    for (const char* steps : {"train.steps=2", "train.steps=3"}) {
+      std::vector<std::string> options = there;
+      options.insert(options.end(), {"--set", steps});
+      for (const ProgramResult& ended : run_apart(recipe, files_ / ".", hidden, options)) {
+        ASSERT_EQ(ended.exit_code, 0) << ended.err;
+      }
+    }
+    EXPECT_EQ(read_text(files_ / "results/run" / result), expected);
+    EXPECT_FALSE(fs::exists(hidden / "results/run"));
+    fs::remove_all(files_ / "results");
+    fs::remove_all(hidden);
+  }
 }
 
 TEST_F(ManyRanks, AMeshThatDoesNotFitIsRefusedBeforeAnythingIsWritten) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "asterism/dist/thread_transport.h"
+#include "asterism/parallel/slice_movement.h"
 #include "tests/support/tiny_model.h"
 
 namespace asterism::parallel {
@@ -67,28 +68,97 @@ TEST(ShardedModel, CollectivesOfAPassFollowTheFormulaOnEveryRank) {
   });
 }
 
-TEST(ShardedModel, PartsOfWholeTensorsAreWhatTheRankHolds) {
-  dist::run_thread_ranks(4, [](const std::shared_ptr<dist::Transport>& transport) {
-    const Shared shared = share_tiny(transport, {.expert = 4, .replicate = 2});
-    std::map<std::string, at::Tensor> wholes;
-    const auto pieces = shared.placement->pieces();
-    shared.placement->for_each_whole([&](size_t i) { return pieces[i].value; },
-                                     [&](const std::string& name, const at::Tensor& whole) { wholes[name] = whole; });
-    EXPECT_EQ(wholes.size(), shared.placement->trained_shapes().size());
-    for (const auto& [name, shape] : shared.placement->trained_shapes()) EXPECT_EQ(wholes.at(name).sizes(), shape);
-    for (size_t i = 0; i < pieces.size(); ++i) {
-      EXPECT_TRUE(at::equal(shared.placement->part_of_whole(i, wholes.at(pieces[i].name)), pieces[i].value))
-          << pieces[i].name;
-    }
-    // The names and values of the model as it was.
-    model::Model original = testing::tiny_model(at::kDouble);
-    model::for_each_tensor(original.config, original.weights, [&](const model::TensorSpec& spec, at::Tensor& tensor) {
-      const auto found = wholes.find(spec.name);
-      if (found != wholes.end()) {
-        EXPECT_TRUE(at::equal(found->second, tensor)) << spec.name;
+// The values of a model as it was.
+class HeldModel : public model::SliceReader {
+ public:
+  HeldModel() : model_(testing::tiny_model(at::kDouble)) {
+    model::for_each_named_slot(model_.config, model_.weights,
+                               [&](const std::string& name, at::Tensor& slot) { tensors_[name] = slot; });
+  }
+
+  void read(const std::string& name, int64_t begin, const at::Tensor& out) override {
+    names_ += name + "\n";
+    read_held(tensors_.at(name), begin, out);
+  }
+  const at::Tensor& at(const std::string& name) const { return tensors_.at(name); }
+  const std::string& names() const { return names_; }
+
+ private:
+  model::Model model_;
+  std::map<std::string, at::Tensor> tensors_;
+  std::string names_;
+};
+
+TEST(ShardedModel, CollectsWholeTensorsAndScattersThemAgain) {
+  for (const MeshRequest& request : {MeshRequest{.expert = 4, .replicate = 2}, {.expert = 3, .shard = 6}, {}}) {
+    const int ranks = request.shard > 0 ? request.shard : 4;
+    dist::run_thread_ranks(ranks, [&](const std::shared_ptr<dist::Transport>& transport) {
+      const Shared shared = share_tiny(transport, request);
+      HeldModel original;
+      const auto pieces = shared.placement->pieces();
+      std::map<std::string, at::Tensor> wholes;
+      for (const auto& [name, shape] : shared.placement->trained_shapes()) {
+        wholes[name] = at::full(shape, NAN, at::kDouble);
+      }
+      shared.placement->collect([&](size_t i) { return pieces[i].value; },
+                                [&](const std::string& name, int64_t begin, const at::Tensor& elements) {
+                                  EXPECT_EQ(transport->rank(), 0);
+                                  wholes.at(name).view({-1}).narrow(0, begin, elements.numel()).copy_(elements);
+                                });
+      for (const auto& [name, whole] : wholes) {
+        if (transport->rank() == 0) {
+          EXPECT_TRUE(at::equal(whole, original.at(name))) << name;
+        }
+      }
+      std::vector<at::Tensor> again;
+      for (const TrainedPiece& piece : pieces) again.push_back(at::full_like(piece.value, NAN));
+      shared.placement->scatter(
+          [&](size_t i) { return again[i]; },
+          [&](const std::string& name, int64_t begin, const at::Tensor& out) { original.read(name, begin, out); });
+      for (size_t i = 0; i < pieces.size(); ++i) EXPECT_TRUE(at::equal(again[i], pieces[i].value)) << pieces[i].name;
+      // Ranks may read together: all ask for the same names.
+      for (const std::string& names : shared.placement->comms().world->all_gather_text(original.names(), "names")) {
+        EXPECT_EQ(names, original.names());
       }
     });
-  });
+  }
+}
+
+// From outlines, read by every rank or by rank 0 for all, ranks get what they cut out of whole tensors.
+TEST(ShardedModel, OutlinesAreReadIntoTheSameParts) {
+  for (const bool streamed : {false, true}) {
+    dist::run_thread_ranks(4, [&](const std::shared_ptr<dist::Transport>& transport) {
+      const Shared expected = share_tiny(transport, {.expert = 2, .replicate = 2});
+      Shared shared{testing::tiny_model(at::kDouble), nullptr};
+      model::for_each_named_slot(shared.model.config, shared.model.weights, [](const std::string&, at::Tensor& slot) {
+        slot = model::outline(slot.sizes(), slot.scalar_type());
+      });
+      std::vector<TrainedTensor> trained;
+      for (const auto& [name, leaf] : testing::record_gradients(shared.model)) trained.push_back({name, leaf});
+      HeldModel values;
+      dist::Comm& world = *expected.placement->comms().world;
+      StreamedSlices from_first(world, transport->rank() == 0 ? &values : nullptr);
+      model::SliceReader& reader = streamed ? static_cast<model::SliceReader&>(from_first) : values;
+      shared.placement = ShardedModel::share(shared.model, trained, expected.placement->comms(), {}, &reader);
+      const auto own = shared.placement->pieces(), wanted = expected.placement->pieces();
+      ASSERT_EQ(own.size(), wanted.size());
+      for (size_t i = 0; i < own.size(); ++i) {
+        EXPECT_EQ(own[i].name, wanted[i].name);
+        EXPECT_TRUE(at::equal(own[i].value, wanted[i].value)) << own[i].name;
+      }
+      // Frozen tensors as well.
+      for (int64_t layer = 0; layer < shared.model.config.num_layers(); ++layer) {
+        const model::UnitId id{model::UnitKind::kMoe, layer};
+        const auto a = shared.placement->unit(id)->gather(), b = expected.placement->unit(id)->gather();
+        for (size_t i = 0; i < a.size(); ++i) {
+          ASSERT_EQ(a[i].defined(), b[i].defined());
+          if (a[i].defined()) {
+            EXPECT_TRUE(at::equal(a[i].detach(), b[i].detach())) << layer << " " << i;
+          }
+        }
+      }
+    });
+  }
 }
 
 TEST(ShardedModel, ARankHoldsItsShare) {

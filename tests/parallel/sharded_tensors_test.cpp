@@ -117,17 +117,6 @@ TEST(ShardedTensors, CopiesOfTheRanksHoldTheSameSums) {
   });
 }
 
-TEST(ShardedTensors, WholeTensorsOfAnythingLikeTheShard) {
-  for_ranks(3, [](dist::Comm& comm) {
-    const Tensors whole = mixed();
-    const ShardedTensors shards("test", whole, comm.rank(), 3);
-    const Tensors doubled = shards.gather_trained(comm, shards.values() * 2.0);
-    ASSERT_EQ(doubled.size(), 2u);
-    EXPECT_TRUE(at::equal(doubled[0], whole[0].detach() * 2.0));
-    EXPECT_TRUE(at::equal(doubled[1], whole[3].detach() * 2.0));
-  });
-}
-
 TEST(ShardedTensors, TrainedTensorsThatAreNoMastersAreRefused) {
   EXPECT_THROW(ShardedTensors("test", {at::zeros({4}, at::kBFloat16).requires_grad_(true)}, 0, 1), c10::Error);
 }

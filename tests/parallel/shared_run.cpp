@@ -92,6 +92,21 @@ double run_micro_batch(const SharedCase& what, const model::Model& model, size_t
   return loss.item<double>();
 }
 
+// Copies of the model have the same bits.
+void expect_equal_copies(const parallel::ShardedModel& shared, const parallel::ShardedModel::OfPiece& values) {
+  const auto pieces = shared.pieces();
+  dist::Comm& copies = *shared.comms().replicate;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    if (pieces[i].is_expert) continue;
+    const at::Tensor own = values(i).contiguous();
+    const at::Tensor all = at::empty({copies.size(), own.numel()}, own.options());
+    copies.all_gather(all, own, "copies of " + pieces[i].name);
+    for (int r = 0; r < copies.size(); ++r) {
+      EXPECT_TRUE(at::equal(all[r], own)) << pieces[i].name << " differs between copies";
+    }
+  }
+}
+
 }  // namespace
 
 SharedResult run_alone(const SharedCase& what) {
@@ -131,10 +146,17 @@ SharedResult run_shared(const SharedCase& what, int ranks, const parallel::MeshR
     std::map<std::string, at::Tensor> gradients;
     std::map<std::string, bool> defined;
     for (const auto& piece : pieces) defined[piece.name] = piece.grad.defined();
-    shared->for_each_whole(
-        [&](size_t i) { return pieces[i].grad.defined() ? pieces[i].grad : at::zeros_like(pieces[i].value); },
-        [&](const std::string& name, const at::Tensor& whole) { gradients[name] = whole.clone(); });
-    // Every rank has the same gradients; a piece that lies elsewhere tells whether there is one.
+    const auto gradient_of = [&](size_t i) {
+      return pieces[i].grad.defined() ? pieces[i].grad : at::zeros_like(pieces[i].value);
+    };
+    for (const auto& [name, shape] : shared->trained_shapes()) {
+      if (world->rank() == 0) gradients[name] = at::full(shape, NAN, shared->trained_type());
+    }
+    shared->collect(gradient_of, [&](const std::string& name, int64_t begin, const at::Tensor& elements) {
+      gradients[name].view({-1}).narrow(0, begin, elements.numel()).copy_(elements);
+    });
+    expect_equal_copies(*shared, gradient_of);
+    // A piece that lies elsewhere tells whether there is a gradient.
     const auto all = world->all_gather_text(
         [&] {
           std::string names;
@@ -147,8 +169,7 @@ SharedResult run_shared(const SharedCase& what, int ranks, const parallel::MeshR
       bool any = false;
       for (const std::string& names : all) any = any || ("\n" + names).find("\n" + name + "\n") != std::string::npos;
       if (!any) continue;
-      const auto [found, is_new] = result.gradients.try_emplace(name, gradient);
-      EXPECT_TRUE(is_new || at::equal(found->second, gradient)) << name << " differs between ranks";
+      result.gradients[name] = gradient;
     }
   };
   dist::run_thread_ranks(ranks, body);

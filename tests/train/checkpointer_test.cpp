@@ -46,7 +46,7 @@ class CheckpointerTest : public ::testing::Test {
     model::attach_lora(model_.config, model_.weights, recipe_.lora->config, 1);
     parameters_ = lora_parameters(model_);
     optimizer_ = std::make_unique<AdamW>(parameters_, recipe_.optimizer);
-    inputs_.write_adapter = [this](const fs::path& target, const model::Weights& weights) {
+    inputs_.write_adapter = [this](const fs::path& target, const model::Weights& weights, model::SliceReader*) {
       checkpoint::write_adapter(target, model_.config, weights, recipe_.lora->config, "");
     };
   }
@@ -79,9 +79,9 @@ TEST_F(CheckpointerTest, WritesTheSnapshotWhileTrainingGoesOn) {
   std::latch trained(1);
   std::atomic<int> adapters = 0;
   const auto write_adapter = inputs_.write_adapter;
-  inputs_.write_adapter = [&](const fs::path& target, const model::Weights& weights) {
+  inputs_.write_adapter = [&](const fs::path& target, const model::Weights& weights, model::SliceReader* values) {
     trained.wait();
-    write_adapter(target, weights);
+    write_adapter(target, weights, values);
     ++adapters;
   };
   const at::Tensor before = first_value().clone();
@@ -107,7 +107,7 @@ TEST_F(CheckpointerTest, WritesTheSnapshotWhileTrainingGoesOn) {
 
 TEST_F(CheckpointerTest, OneWriteAtATime) {
   std::atomic<bool> writing = false;
-  inputs_.write_adapter = [&](const fs::path& target, const model::Weights&) {
+  inputs_.write_adapter = [&](const fs::path& target, const model::Weights&, model::SliceReader*) {
     EXPECT_FALSE(writing.exchange(true));
     fs::create_directories(target);
     std::ofstream(target / "file") << "x";

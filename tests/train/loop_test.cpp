@@ -92,7 +92,7 @@ FinishedRun run(const Recipe& recipe, const fs::path& folder, const RunOptions& 
   };
   inputs.save_requested = [&] { return std::exchange(save_requested, false); };
   if (recipe.lora) {
-    inputs.write_adapter = [&](const fs::path& target, const model::Weights& weights) {
+    inputs.write_adapter = [&](const fs::path& target, const model::Weights& weights, model::SliceReader*) {
       checkpoint::write_adapter(target, result.model.config, weights, recipe.lora->config, "");
     };
   }

@@ -111,8 +111,9 @@ class SharedLoop : public ::testing::Test {
     inputs.buffers = buffers;
     inputs.shared = shared.get();
     if (recipe.lora) {
-      inputs.write_adapter = [&](const fs::path& path, const model::Weights& weights) {
-        checkpoint::write_adapter(path, model.config, weights, recipe.lora->config, "");
+      inputs.write_adapter = [&](const fs::path& path, const model::Weights& weights, model::SliceReader* values) {
+        checkpoint::write_adapter(path, model.config, weights, recipe.lora->config, "", /*replace=*/true,
+                                  checkpoint::AdapterLayout::kPeft, values);
       };
     }
     run_loop(inputs);

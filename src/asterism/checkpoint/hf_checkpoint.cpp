@@ -2,7 +2,6 @@
 
 #include <map>
 
-#include "asterism/checkpoint/binding.h"
 #include "asterism/checkpoint/packed_weights.h"
 #include "asterism/checkpoint/recoding.h"
 #include "asterism/checkpoint/shard_writer.h"
@@ -30,7 +29,7 @@ class Loader {
 
   at::Tensor load(const BoundTensor& bound) const {
     const TensorSpec& spec = bound.spec;
-    at::Tensor result = at::empty(spec.shape, target_dtype(spec, exact_dtype(bound.first().form)));
+    at::Tensor result = at::empty(spec.shape, kept_type(bound, options_));
     if (bound.whole != nullptr) load_whole(spec, *bound.whole, result);
     for (const auto& [key, stored] : bound.of_expert) {
       decode(*stored, stored_matrix(bound_.source, *stored), part_of(result, spec.name, {key.first, key.second}));
@@ -40,12 +39,6 @@ class Loader {
   }
 
  private:
-  at::ScalarType target_dtype(const TensorSpec& spec, at::ScalarType stored) const {
-    if (spec.role == TensorRole::kTable) return at::kLong;
-    if (spec.role == TensorRole::kMatrix) return options_.matrix_dtype.value_or(stored);
-    return options_.matrix_dtype == at::kDouble ? at::kDouble : at::kFloat;
-  }
-
   void load_whole(const TensorSpec& spec, const StoredTensor& stored, const at::Tensor& result) const {
     const StoredMatrix matrix = stored_matrix(bound_.source, stored);
     if (!stored.form.is_coded() || !stored.is_packed()) {
@@ -123,6 +116,14 @@ std::vector<at::Tensor> held_tensors(const model::Config& config, const model::W
 
 }  // namespace
 
+at::ScalarType kept_type(const BoundTensor& bound, const ReadOptions& options) {
+  if (bound.spec.role == TensorRole::kTable) return at::kLong;
+  if (bound.spec.role == TensorRole::kMatrix) {
+    return options.matrix_dtype.value_or(exact_dtype(bound.first().form));
+  }
+  return options.matrix_dtype == at::kDouble ? at::kDouble : at::kFloat;
+}
+
 LoadedWeights read_weights(const fs::path& folder, const model::Config& config, const ReadOptions& options) {
   TORCH_CHECK(!options.matrix_dtype || is_plain_float(*options.matrix_dtype),
               "[checkpoint] matrices are read as fp64, fp32, fp16 or bf16, got ", *options.matrix_dtype);
@@ -167,6 +168,28 @@ void write_checkpoint(const fs::path& folder, const model::Config& config, const
         recoders[worker].recode(Form::plain(tensor.scalar_type()),
                                 {bytes + first * static_cast<int64_t>(tensor.element_size())}, target.form, data, scale,
                                 chunk.rows, chunk.columns, /*measure=*/false);
+      },
+      workers);
+}
+
+void write_checkpoint(const fs::path& folder, const model::Config& config, model::SliceReader& values,
+                      const WriteOptions& options) {
+  const std::vector<TensorSpec> specs = model::tensor_specs(config);
+  const auto type_of = [&](size_t spec) { return specs[spec].role == TensorRole::kTable ? at::kLong : at::kFloat; };
+  const auto targets = target_tensors(specs, options.spelling, [&](size_t spec) {
+    return target_form(specs[spec], Form::plain(type_of(spec)), options.storage);
+  });
+  const int workers = default_writer_threads();
+  std::vector<Recoder> recoders(workers);
+  write_folder(
+      folder, config, specs, targets, options,
+      [&](const TargetTensor& target, const Chunk& chunk, std::byte* data, std::byte* scale, int worker) {
+        const TensorSpec& spec = specs[target.spec];
+        const at::Tensor chunk_values = at::empty({chunk.rows * chunk.columns}, type_of(target.spec));
+        values.read(spec.name, first_value(spec, target, chunk), chunk_values);
+        recoders[worker].recode(Form::plain(type_of(target.spec)),
+                                {static_cast<const std::byte*>(chunk_values.const_data_ptr())}, target.form, data,
+                                scale, chunk.rows, chunk.columns, /*measure=*/false);
       },
       workers);
 }

@@ -8,10 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "asterism/checkpoint/binding.h"
 #include "asterism/checkpoint/names.h"
 #include "asterism/checkpoint/recoding.h"
 #include "asterism/checkpoint/storage.h"
 #include "asterism/model/config.h"
+#include "asterism/model/slices.h"
 #include "asterism/model/weights.h"
 
 namespace asterism::checkpoint {
@@ -26,6 +28,9 @@ struct ReadOptions {
   bool packed = false;
   Storage storage = {};
 };
+
+/// The type in which a tensor is kept that is not packed.
+at::ScalarType kept_type(const BoundTensor& bound, const ReadOptions& options);
 
 struct LoadedWeights {
   model::Weights weights;
@@ -53,6 +58,11 @@ struct WriteOptions {
 /// InputError for a storage that a matrix does not fit; RunError when something cannot be written, and for NaN and
 /// infinities where FP8 or FP4 is to hold them.
 void write_checkpoint(const std::filesystem::path& folder, const model::Config& config, const model::Weights& weights,
+                      const WriteOptions& options = {});
+
+/// The same for values that are not in memory, fp32 and int64 of tables: they are read while they are written, from
+/// several threads, so that memory stays bounded.
+void write_checkpoint(const std::filesystem::path& folder, const model::Config& config, model::SliceReader& values,
                       const WriteOptions& options = {});
 
 /// The same for the weights that model::initialize_weights makes in `options.storage` (fp32 where it says nothing),

@@ -63,13 +63,17 @@ Form kept_form(const BoundTensor& bound, const Storage& wish) {
   return form && form->coding != now.coding ? *form : now;
 }
 
+void check_packable(const Source& source, const BoundTensor& bound, const Form& form) {
+  const int64_t columns = bound.spec.shape.back();
+  if (form.coding != Form::Coding::kFp4 || columns % 32 == 0) return;
+  input_error(source.file_of(bound.first().name).string(), ": tensor '", bound.first().name, "' has ", columns,
+              " columns, and FP4 needs a multiple of 32; use model.storage: fp8 or auto");
+}
+
 ops::PackedMatrix load_packed(const Source& source, const BoundTensor& bound, const Form& form, RecodingLoss& loss) {
   const model::TensorSpec& spec = bound.spec;
   const bool fp4 = form.coding == Form::Coding::kFp4;
-  if (fp4 && spec.shape.back() % 32 != 0) {
-    input_error(source.file_of(bound.first().name).string(), ": tensor '", bound.first().name, "' has ",
-                spec.shape.back(), " columns, and FP4 needs a multiple of 32; use model.storage: fp8 or auto");
-  }
+  check_packable(source, bound, form);
   const int64_t parts = spec.shape.size() == 3 ? static_cast<int64_t>(packed_matrices(spec.name).size()) : 1;
   const ops::PackedMatrix m = ops::empty_packed(fp4 ? ops::PackedFormat::kFp4 : ops::PackedFormat::kFp8, spec.shape,
                                                 form.scale == at::kFloat ? at::kFloat : at::kByte, parts);

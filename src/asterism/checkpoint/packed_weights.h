@@ -12,6 +12,9 @@ namespace asterism::checkpoint {
 /// form in the release stay as stored.
 Form kept_form(const BoundTensor& bound, const Storage& wish);
 
+/// InputError when the form cannot hold the number of columns.
+void check_packable(const Source& source, const BoundTensor& bound, const Form& form);
+
 /// Reads a bound matrix, or the matrices of all experts, into packed memory in a coded form: bytes are copied where
 /// that is the form they have, and rounded otherwise, which adds to `loss`. Pages of the files are given back as soon
 /// as they are read. InputError when FP4 cannot hold the number of columns; RunError for values that no code has.

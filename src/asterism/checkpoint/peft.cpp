@@ -28,6 +28,15 @@ Pairs collect_pairs(const model::Config& config, const model::Weights& weights, 
   return pairs;
 }
 
+/// A tensor of the file that may be an outline, whose values have the name `slot` in the model.
+NamedTensor named(std::string name, const at::Tensor& tensor, const std::string& slot, model::SliceReader* values) {
+  NamedTensor result{.name = std::move(name), .tensor = tensor};
+  if (!tensor.is_meta()) return result;
+  TORCH_CHECK(values != nullptr, "[adapter] ", slot, " has no values");
+  result.read = [values, slot](int64_t begin, const at::Tensor& out) { values->read(slot, begin, out); };
+  return result;
+}
+
 void add_pair(const std::string& path, const ops::LoraPair& pair, std::vector<NamedTensor>& tensors) {
   tensors.push_back({path + std::string(kLoraA), pair.a_RK});
   tensors.push_back({path + std::string(kLoraB), pair.b_NR});
@@ -51,12 +60,13 @@ void add_parts(const TensorSpec& spec, const ops::LoraPair& pair, std::vector<Na
 
 /// The tensors of modules_to_save, as the model holds them.
 void add_saved(const model::Config& config, const model::Weights& weights, const std::vector<std::string>& modules,
-               std::vector<NamedTensor>& tensors) {
+               model::SliceReader* values, std::vector<NamedTensor>& tensors) {
   std::set<std::string> wanted;
   for (const TensorSpec& spec : model::match_modules(config, modules)) wanted.insert(spec.name);
   model::Weights handles = weights;
   model::for_each_tensor(config, handles, [&](const TensorSpec& spec, at::Tensor& tensor) {
-    if (wanted.contains(spec.name)) tensors.push_back({std::string(kAdapterRoot) + spec.name, tensor});
+    if (!wanted.contains(spec.name)) return;
+    tensors.push_back(named(std::string(kAdapterRoot) + spec.name, tensor, spec.name, values));
   });
 }
 
@@ -99,7 +109,8 @@ LoadedAdapter load_adapter(const fs::path& folder, const model::Config& config, 
 }
 
 void write_adapter(const fs::path& folder, const model::Config& config, const model::Weights& weights,
-                   const model::LoraConfig& lora, const std::string& base_model, bool replace, AdapterLayout layout) {
+                   const model::LoraConfig& lora, const std::string& base_model, bool replace, AdapterLayout layout,
+                   model::SliceReader* values) {
   std::vector<TensorSpec> matrices;
   const Pairs pairs = collect_pairs(config, weights, matrices);
   std::vector<NamedTensor> tensors;
@@ -109,10 +120,13 @@ void write_adapter(const fs::path& folder, const model::Config& config, const mo
     if (layout == AdapterLayout::kPerExpert && is_packed_experts(spec.name)) {
       add_parts(spec, found->second, tensors);
     } else {
-      add_pair(adapter_path(spec.name, pairs), found->second, tensors);
+      const std::string path = adapter_path(spec.name, pairs), slot = model::projection_path(spec.name);
+      const ops::LoraPair& pair = found->second;
+      tensors.push_back(named(path + std::string(kLoraA), pair.a_RK, slot + model::kLoraAEnd, values));
+      tensors.push_back(named(path + std::string(kLoraB), pair.b_NR, slot + model::kLoraBEnd, values));
     }
   }
-  add_saved(config, weights, lora.modules_to_save, tensors);
+  add_saved(config, weights, lora.modules_to_save, values, tensors);
   TORCH_CHECK(!tensors.empty(), "[adapter] expected at least one LoRA pair, got none");
   AdapterConfig written{.lora = lora};
   if (!base_model.empty()) written.base_model = base_model;

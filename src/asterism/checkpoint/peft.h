@@ -9,6 +9,7 @@
 #include "asterism/checkpoint/peft_config.h"
 #include "asterism/model/config.h"
 #include "asterism/model/lora.h"
+#include "asterism/model/slices.h"
 #include "asterism/model/weights.h"
 #include "asterism/ops/linear.h"
 
@@ -43,11 +44,13 @@ LoadedAdapter load_adapter(const std::filesystem::path& folder, const model::Con
 /// Writes the pairs that `weights` hold, and the tensors of lora.modules_to_save, into `folder`, which appears complete
 /// or not at all. rank, alpha, rslora and dropout come from `lora`, whose targets are not used (derive_targets finds
 /// them); pairs of another rank or scale get patterns. `base_model` becomes base_model_name_or_path ("" for none).
+/// Tensors that are outlines are read from `values` while they are written, by the names of model::for_each_named_slot
+/// (not in AdapterLayout::kPerExpert).
 /// An internal error when there is nothing to write; RunError when the files cannot be written; without `replace` an
 /// InputError for an existing folder.
 void write_adapter(const std::filesystem::path& folder, const model::Config& config, const model::Weights& weights,
                    const model::LoraConfig& lora, const std::string& base_model, bool replace = true,
-                   AdapterLayout layout = AdapterLayout::kPeft);
+                   AdapterLayout layout = AdapterLayout::kPeft, model::SliceReader* values = nullptr);
 
 /// The names in adapter_model.safetensors of the pairs that `weights` hold, by path + ".lora_A.weight"
 /// (".lora_B.weight").

@@ -188,7 +188,7 @@ class AdapterBinder {
       }
       const bool table = spec.role == model::TensorRole::kTable;
       if (table != c10::isIntegralType(info.dtype, /*includeBool=*/false)) add_dtype(stored, info.dtype);
-      saved[name] = source_.tensor(stored).to(table ? at::kLong : at::kFloat, /*non_blocking=*/false, /*copy=*/true);
+      saved[name] = source_.tensor(stored).to(table ? at::kLong : at::kFloat);
     }
   }
 
@@ -205,9 +205,7 @@ class AdapterBinder {
     return false;
   }
 
-  at::Tensor load(const std::string& name) const {
-    return source_.tensor(name).to(at::kFloat, /*non_blocking=*/false, /*copy=*/true);
-  }
+  at::Tensor load(const std::string& name) const { return source_.tensor(name).to(at::kFloat); }
 
   const Source& source_;
   const AdapterConfig& adapter_;

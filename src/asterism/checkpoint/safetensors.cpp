@@ -204,6 +204,18 @@ void check_bool_bytes(const fs::path& path, const TensorInfo& info, const std::b
               " at offset ", info.offset + (wrong - bytes), kHint);
 }
 
+void write_stretches(FileWriter& writer, const NamedTensor& tensor) {
+  constexpr int64_t kStretch = 1 << 20;
+  TORCH_CHECK(tensor.read, "[safetensors] ", tensor.name, " has no values");
+  const int64_t elements = tensor.tensor.numel();
+  for (int64_t begin = 0; begin < elements; begin += kStretch) {
+    const at::Tensor values = at::empty({std::min(kStretch, elements - begin)}, tensor.tensor.scalar_type());
+    tensor.read(begin, values);
+    const at::Tensor stored = values.to(tensor.stored_dtype());
+    writer.write(stored.const_data_ptr(), stored.nbytes());
+  }
+}
+
 }  // namespace
 
 SafetensorsFile SafetensorsFile::open(const fs::path& path) {
@@ -309,7 +321,12 @@ void write_safetensors(const fs::path& path, const std::vector<NamedTensor>& ten
   FileWriter writer(path);
   writer.write(plan_safetensors(planned));
   for (const PlannedTensor& next : planned) {
-    const at::Tensor dense = by_name.at(next.name)->tensor.detach().to(at::kCPU, next.dtype).contiguous();
+    const NamedTensor& tensor = *by_name.at(next.name);
+    if (tensor.tensor.is_meta()) {
+      write_stretches(writer, tensor);
+      continue;
+    }
+    const at::Tensor dense = tensor.tensor.detach().to(at::kCPU, next.dtype).contiguous();
     writer.write(dense.const_data_ptr(), dense.nbytes());
   }
   writer.close();

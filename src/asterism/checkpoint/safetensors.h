@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -65,6 +66,9 @@ struct NamedTensor {
   at::Tensor tensor;
   /// Converted to this type while it is written, one tensor at a time; as it is when absent.
   std::optional<at::ScalarType> dtype = std::nullopt;
+  /// Of a tensor on the meta device, which has no values: fills `out`, flat and of its type, with elements begin,
+  /// begin + 1, .. of it. The file is then written in stretches.
+  std::function<void(int64_t begin, const at::Tensor& out)> read = {};
 
   at::ScalarType stored_dtype() const { return dtype.value_or(tensor.scalar_type()); }
   uint64_t stored_bytes() const;

@@ -38,17 +38,24 @@ std::optional<int64_t> step_of(const std::string& name) {
   return std::stoll(digits);
 }
 
-void write_state(const fs::path& target, const TrainState& state, const std::function<void(const fs::path&)>& extra) {
-  AtomicFolder folder(target, /*replace=*/true);
-  write_safetensors(folder.staging() / "state.safetensors", state.tensors);
-  nlohmann::ordered_json info = {{"format_version", kFormatVersion}};
-  info.update(state.info);
-  FileWriter writer(folder.staging() / "state.json");
-  writer.write(info.dump(1) + "\n");
+// All but the tensors, and the rename.
+void complete(StagedState& staged, const nlohmann::ordered_json& info,
+              const std::function<void(const fs::path&)>& extra) {
+  const fs::path& staging = staged.folder.staging();
+  nlohmann::ordered_json all = {{"format_version", kFormatVersion}};
+  all.update(info);
+  FileWriter writer(staging / "state.json");
+  writer.write(all.dump(1) + "\n");
   writer.close();
-  if (extra) extra(folder.staging());
-  write_manifest(folder.staging());
-  folder.publish();
+  if (extra) extra(staging);
+  write_manifest(staging);
+  staged.folder.publish();
+}
+
+void write_state(const fs::path& target, const TrainState& state, const std::function<void(const fs::path&)>& extra) {
+  StagedState staged(target);
+  write_safetensors(staged.file(), state.tensors);
+  complete(staged, state.info, extra);
 }
 
 void remove_abandoned(const fs::path& root) {
@@ -81,9 +88,20 @@ void StateFolder::tidy() const {
   if (newest.empty()) fs::remove(root_ / kLatest);
 }
 
+std::unique_ptr<StagedState> StateFolder::stage(int64_t step) const {
+  return std::make_unique<StagedState>(path_of(step));
+}
+
 void StateFolder::save(int64_t step, const TrainState& state, int64_t keep,
                        const std::function<void(const fs::path&)>& extra) const {
-  write_state(path_of(step), state, extra);
+  const std::unique_ptr<StagedState> staged = stage(step);
+  write_safetensors(staged->file(), state.tensors);
+  save(step, *staged, state.info, keep, extra);
+}
+
+void StateFolder::save(int64_t step, StagedState& staged, const nlohmann::ordered_json& info, int64_t keep,
+                       const std::function<void(const fs::path&)>& extra) const {
+  complete(staged, info, extra);
   write_text_atomically(root_ / kLatest, step_name(step) + "\n");
   const std::vector<int64_t> existing = steps();
   const int64_t surplus = static_cast<int64_t>(existing.size()) - std::max<int64_t>(keep, 1);
@@ -133,11 +151,10 @@ fs::path StateFolder::path_of(int64_t step) const {
   return root_ / step_name(step);
 }
 
-TrainState read_train_state(const fs::path& folder) {
+nlohmann::ordered_json read_state_info(const fs::path& folder) {
   std::error_code unknown;
   if (!fs::is_directory(folder, unknown)) input_error(folder.string(), ": there is no such folder");
   const fs::path info_path = folder / "state.json";
-  TrainState state;
   // The version first: of a later format, not even the manifest need be what this program knows.
   auto parsed = parse_ordered_json(read_text(info_path), info_path.string());
   const auto version = parsed.is_object() ? parsed.find("format_version") : parsed.end();
@@ -146,7 +163,11 @@ TrainState read_train_state(const fs::path& folder) {
                 parsed.is_object() && version != parsed.end() ? shortened(version->dump()) : "none");
   }
   verify_manifest(folder);
-  state.info = std::move(parsed);
+  return parsed;
+}
+
+TrainState read_train_state(const fs::path& folder) {
+  TrainState state{.info = read_state_info(folder), .tensors = {}};
   const SafetensorsFile file = SafetensorsFile::open(folder / "state.safetensors");
   for (const TensorInfo& info : file.tensors()) state.tensors.push_back({info.name, file.view(info.name), {}});
   return state;

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -16,6 +17,16 @@ namespace asterism::checkpoint {
 struct TrainState {
   nlohmann::ordered_json info;  // "step" and what the trainer adds
   std::vector<NamedTensor> tensors;
+};
+
+/// A checkpoint whose tensors are still being written: what is below `file` and beside it appears with
+/// StateFolder::save, or never.
+struct StagedState {
+  explicit StagedState(std::filesystem::path target) : folder(std::move(target), /*replace=*/true) {}
+
+  std::filesystem::path file() const { return folder.staging() / "state.safetensors"; }
+
+  AtomicFolder folder;
 };
 
 /// The checkpoints of one run: step-00000500/ folders, complete or absent, and `latest`, a file with the name of the
@@ -36,6 +47,11 @@ class StateFolder {
   void save(int64_t step, const TrainState& state, int64_t keep,
             const std::function<void(const std::filesystem::path&)>& extra = {}) const;
 
+  /// The same where the tensors come one by one: whoever called `stage` has written them to StagedState::file.
+  std::unique_ptr<StagedState> stage(int64_t step) const;
+  void save(int64_t step, StagedState& staged, const nlohmann::ordered_json& info, int64_t keep,
+            const std::function<void(const std::filesystem::path&)>& extra = {}) const;
+
   /// Does all that `save` does with a small state under another name, reads it back and removes it: a folder that
   /// cannot hold checkpoints is found before the first step. RunError.
   void probe(const TrainState& state) const;
@@ -51,6 +67,10 @@ class StateFolder {
  private:
   std::filesystem::path root_;
 };
+
+/// Compares a checkpoint folder with its manifest and returns what state.json holds; the tensors are in
+/// state.safetensors. InputError as read_train_state.
+nlohmann::ordered_json read_state_info(const std::filesystem::path& folder);
 
 /// Reads a checkpoint folder after comparing it with its manifest. The tensors are views of the mapped file: not to be
 /// written to. InputError when a part is missing, damaged or of another format.

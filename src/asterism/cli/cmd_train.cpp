@@ -2,25 +2,31 @@
 #include <map>
 #include <optional>
 
+#include "asterism/checkpoint/checkpoint_slices.h"
 #include "asterism/checkpoint/fingerprint.h"
 #include "asterism/checkpoint/hf_checkpoint.h"
 #include "asterism/checkpoint/peft.h"
+#include "asterism/checkpoint/sliced_safetensors.h"
 #include "asterism/cli/command_line.h"
 #include "asterism/cli/commands.h"
+#include "asterism/cli/rank_files.h"
 #include "asterism/cli/recipe_file.h"
 #include "asterism/cli/recipe_values.h"
 #include "asterism/cli/run_report.h"
 #include "asterism/cli/run_signals.h"
 #include "asterism/cli/run_world.h"
 #include "asterism/cli/session.h"
+#include "asterism/cli/shared_weights.h"
 #include "asterism/core/content_hash.h"
 #include "asterism/core/error.h"
 #include "asterism/core/file.h"
 #include "asterism/core/folder.h"
 #include "asterism/core/log.h"
 #include "asterism/core/memory.h"
+#include "asterism/parallel/slice_movement.h"
 #include "asterism/train/checkpoint_size.h"
 #include "asterism/train/loop.h"
+#include "asterism/train/resume.h"
 #include "asterism/train/run_ranks.h"
 #include "asterism/train/shared_parameters.h"
 #include "asterism/version.h"
@@ -31,7 +37,7 @@ namespace fs = std::filesystem;
 namespace {
 
 // Attaches fresh or stored LoRA pairs, or chooses the trained tensors of full fine-tuning.
-std::vector<train::Parameter> prepare_parameters(train::Recipe& recipe, model::Model& model) {
+std::vector<train::Parameter> prepare_parameters(train::Recipe& recipe, model::Model& model, SharedWeights* weights) {
   const train::TrainedParts parts{recipe.model.indexer == train::IndexerMode::kKl, recipe.model.mtp_weight > 0.0};
   if (!recipe.lora) {
     const auto parameters = train::full_parameters(model, parts);
@@ -49,6 +55,7 @@ std::vector<train::Parameter> prepare_parameters(train::Recipe& recipe, model::M
   } else {
     paths = model::attach_lora(model.config, model.weights, recipe.lora->config, recipe.seed);
   }
+  if (weights != nullptr) weights->hold(model, recipe.lora->from);
   const auto parameters = train::lora_parameters(model, recipe.lora->config.modules_to_save, parts);
   log_info("LoRA on ", paths.size(), " matrices, ", train::count_elements(parameters), " trained numbers:");
   for (const std::string& line : summarise_paths(paths)) log_info("  ", line);
@@ -74,13 +81,20 @@ int64_t count_steps(const train::Recipe& recipe, const data::DataSet& data) {
          std::max<int64_t>(1, std::llround((recipe.train.epochs - whole) * static_cast<double>(after - before)));
 }
 
-void export_model(const train::Recipe& recipe, const train::RunFolder& folder, const model::Config& config,
-                  const model::Weights& weights) {
+// A shared model is what the run started from with the tensors of its last checkpoint in their places.
+void export_model(const train::Recipe& recipe, const train::RunFolder& folder, const model::Model& model,
+                  const fs::path& shared_state) {
   // Written into the staging folder, so that weights and tokenizer appear together.
   AtomicFolder target(folder.model_folder(), /*replace=*/true);
   checkpoint::WriteOptions options;
   options.replace = true;
-  checkpoint::write_checkpoint(target.staging(), config, weights, options);
+  if (shared_state.empty()) {
+    checkpoint::write_checkpoint(target.staging(), model.config, model.weights, options);
+  } else {
+    checkpoint::CheckpointSlices base(recipe.model.path, model.config, read_options(train::Storage::kFp32));
+    checkpoint::SlicedFile trained(shared_state, train::kParamPrefix, &base);
+    checkpoint::write_checkpoint(target.staging(), model.config, trained, options);
+  }
   copy_tokenizer(recipe.model.tokenizer, recipe.model.path, target.staging());
   target.publish();
   log_info("model written to ", folder.model_folder().string());
@@ -110,10 +124,6 @@ bool is_reported(const train::RunFolder& folder, int64_t step) {
   return report.is_object() && report.value("last_step", nlohmann::json()) == step;
 }
 
-model::Weights trained_model(const train::Recipe& recipe, const std::map<std::string, at::Tensor>& values) {
-  return train::with_values(load_model(recipe.model.path, train::Storage::kFp32), values);
-}
-
 // A run whose loop has ended.
 struct EndedRun {
   const train::Recipe& recipe;
@@ -140,16 +150,18 @@ int finish_run(const EndedRun& run) {
   }
   const bool write_adapter = nothing_left && recipe.lora;  // a crash came between
   const bool write_model = !recipe.lora && !summary.stopped;
-  model::Weights weights = run.model.weights;
-  if (run.inputs.shared != nullptr && (write_adapter || write_model)) {
-    // A full model is what the run started from with the trained tensors in their places.
-    const auto values = train::whole_values(*run.inputs.shared);
-    if (is_first) weights = write_adapter ? train::with_values(run.model, values) : trained_model(recipe, values);
-  }
   if (!is_first) return summary.stopped ? kInterrupted : kDone;
   const WorkInProgress writing(run.world);
-  if (write_adapter) run.inputs.write_adapter(folder.adapter_folder(), weights);
-  if (write_model) export_model(recipe, folder, run.model.config, weights);
+  const bool shared = run.inputs.shared != nullptr;
+  const fs::path state = shared ? summary.state_folder / "state.safetensors" : fs::path();
+  if (write_adapter && shared) {
+    checkpoint::SlicedFile values(state, train::kParamPrefix, run.inputs.base_values);
+    const auto outlines = train::adapter_outlines(run.model, *run.inputs.shared, recipe.lora->config.modules_to_save);
+    run.inputs.write_adapter(folder.adapter_folder(), outlines, &values);
+  } else if (write_adapter) {
+    run.inputs.write_adapter(folder.adapter_folder(), run.model.weights, nullptr);
+  }
+  if (write_model) export_model(recipe, folder, run.model, state);
   folder.write_report(make_run_report(recipe, run.facts, run.inputs, summary));
   for (const std::string& line : describe_run(recipe, folder, summary)) log_info(line);
   return summary.stopped ? kInterrupted : kDone;
@@ -165,20 +177,72 @@ std::vector<std::string> arguments_of_ranks(const TrainArgs& args) {
   return arguments;
 }
 
+// What ranks agree on before any work is done. Where the checkpoint is on rank 0 alone, the others have stand-ins, and
+// the recipe of this rank names them.
+struct Start {
+  nlohmann::ordered_json base;
+  std::optional<parallel::MeshComms> comms;
+  std::vector<RankFiles> files;
+  bool streamed = false;  // rank 0 alone reads weights
+};
+
+void find_files(std::string& path, Start& start) {
+  if (path.empty()) return;
+  const RankFiles& found = start.files.emplace_back(find_rank_files(*start.comms->world, path));
+  path = found.path.string();
+}
+
+Start begin_together(train::Recipe& recipe, const std::shared_ptr<dist::World>& world, const parallel::Mesh& mesh) {
+  Start start;
+  start.comms = make_comms(world, mesh);
+  const WorkInProgress looking(*world);
+  const std::string model = recipe.model.path;
+  find_files(recipe.model.path, start);
+  start.streamed = !start.files.back().everywhere;
+  find_files(recipe.model.tokenizer, start);
+  if (recipe.lora) {
+    find_files(recipe.lora->from, start);
+    start.streamed = start.streamed || !start.files.back().everywhere;
+  }
+  // The values of a stand-in tell nothing.
+  const bool own = start.files.front().scratch == nullptr;
+  if (own) start.base = base_record(recipe);
+  const std::string first = start.comms->world->all_gather_text(own ? start.base.dump() : "", "checkpoint").front();
+  if (!own) start.base = nlohmann::ordered_json::parse(first);
+  world->compare({{"checkpoint", start.base.dump()}});
+  if (start.streamed) log_info(model, " is not there on every rank: rank 0 reads the weights and sends each its part");
+  return start;
+}
+
+// Leaves this rank its part of the model; `parameters` become its pieces.
+std::shared_ptr<parallel::ShardedModel> share_model(const train::Recipe& recipe, model::Model& model,
+                                                    std::vector<train::Parameter>& parameters, SharedWeights& weights,
+                                                    const Start& start) {
+  const bool strict = recipe.train.deterministic == train::Determinism::kStrict;
+  parallel::StreamedSlices streamed(*start.comms->world, &weights);
+  model::SliceReader& values = start.streamed ? static_cast<model::SliceReader&>(streamed) : weights;
+  train::SharedParameters own = train::share_parameters(model, std::move(parameters), *start.comms, strict, &values);
+  parameters = own.parameters;
+  weights.drop_trained();
+  warn_of_rounding(weights.rounded(*start.comms), recipe.model.storage);
+  return own.model;
+}
+
 // A run between reading its recipe and its end, on one rank.
 int train_on_rank(const TrainArgs& args, train::Recipe& recipe, const std::shared_ptr<dist::World>& world,
                   RunSignals& signals) {
   const bool is_first = world->rank() == 0;
-  nlohmann::ordered_json base;
-  if (world->size() > 1) {
-    // What must be the same on every rank before any work is done.
-    base = base_record(recipe);
-    world->compare({{"version", kVersion}, {"recipe", recipe_to_yaml(recipe)}, {"checkpoint", base.dump()}});
-  }
+  world->compare({{"version", kVersion}, {"recipe", recipe_to_yaml(recipe)}});
   const parallel::Mesh mesh =
       mesh_of(recipe, args.dry_run && args.ranks > 0 ? static_cast<int>(args.ranks) : world->size());
+  Start start;
+  if (world->size() > 1) start = begin_together(recipe, world, mesh);
+  const bool shares = shares_model(recipe, mesh) && !args.dry_run;
+  if (shares && !start.comms) start.comms = make_comms(world, mesh);
   std::optional<WorkInProgress> preparing(std::in_place, *world);
-  model::Model model = load_model(recipe.model.path, recipe.model.storage);
+  std::unique_ptr<SharedWeights> weights;
+  if (shares) weights = std::make_unique<SharedWeights>(recipe);
+  model::Model model = shares ? weights->outlines() : load_model(recipe.model.path, recipe.model.storage);
   if (recipe.model.mtp_weight > 0.0 && model.config.num_mtp_layers == 0) {
     input_error("model.mtp_weight: the checkpoint ", recipe.model.path, " has no MTP layer; set it to 0");
   }
@@ -189,7 +253,7 @@ int train_on_rank(const TrainArgs& args, train::Recipe& recipe, const std::share
   const auto train_data = load_data(recipe.data.train, recipe, rows, "train", place);
   const auto eval_data =
       recipe.data.eval.empty() ? nullptr : load_data(plain_sources(recipe.data.eval), recipe, rows, "eval", place);
-  auto parameters = prepare_parameters(recipe, model);
+  auto parameters = prepare_parameters(recipe, model, weights.get());
   say_what_is_frozen(recipe, model);
   log_info(describe_weights(model));
   if (mesh.ranks > 1) log_info(parallel::describe_mesh(mesh, static_cast<int>(model.config.num_experts)));
@@ -206,16 +270,10 @@ int train_on_rank(const TrainArgs& args, train::Recipe& recipe, const std::share
   }
 
   const RunFacts facts = run_facts(model, parameters, mesh);
-  const std::vector<train::Parameter> buffers =
-      recipe.lora ? std::vector<train::Parameter>() : train::full_buffers(model);
-  std::shared_ptr<parallel::ShardedModel> shared;
-  if (shares_model(recipe, mesh)) {
-    const bool strict = recipe.train.deterministic == train::Determinism::kStrict;
-    train::SharedParameters own =
-        train::share_parameters(model, std::move(parameters), make_comms(world, mesh), strict);
-    shared = own.model;
-    parameters = own.parameters;
-  }
+  std::vector<train::Parameter> buffers = recipe.lora ? std::vector<train::Parameter>() : train::full_buffers(model);
+  if (shares && !is_first) buffers.clear();
+  if (shares) weights->load(buffers);
+  const auto shared = shares ? share_model(recipe, model, parameters, *weights, start) : nullptr;
   preparing.reset();
   const train::RunFolder folder(fs::path(recipe.output) / recipe.name);
   std::optional<FolderLock> lock;
@@ -230,8 +288,9 @@ int train_on_rank(const TrainArgs& args, train::Recipe& recipe, const std::share
                            eval_data.get(), folder, steps,      compute_type(recipe.model.compute)};
   inputs.buffers = buffers;
   inputs.shared = shared.get();
+  inputs.base_values = weights.get();
   inputs.recipe_values = recipe_values(recipe);
-  inputs.base = base.is_null() ? base_record(recipe) : base;
+  inputs.base = start.base.is_null() ? base_record(recipe) : start.base;
   inputs.stop_requested = [&] { return signals.stop_requested(); };
   inputs.save_requested = [&] { return signals.take_save_request(); };
   // Only now: a recipe that does not fit the checkpoint found is refused and must not replace the one that made it.
@@ -240,8 +299,9 @@ int train_on_rank(const TrainArgs& args, train::Recipe& recipe, const std::share
     write_rejected_rows({train_data.get(), eval_data.get()}, folder.rejected_rows_file());
   };
   if (recipe.lora) {
-    inputs.write_adapter = [&](const fs::path& target, const model::Weights& weights) {
-      checkpoint::write_adapter(target, model.config, weights, recipe.lora->config, recipe.model.path);
+    inputs.write_adapter = [&](const fs::path& target, const model::Weights& weights, model::SliceReader* values) {
+      checkpoint::write_adapter(target, model.config, weights, recipe.lora->config, recipe.model.path, /*replace=*/true,
+                                checkpoint::AdapterLayout::kPeft, values);
     };
   }
   const train::LoopSummary summary = train::run_loop(inputs);

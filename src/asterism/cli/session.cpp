@@ -3,7 +3,6 @@
 #include <filesystem>
 #include <set>
 
-#include "asterism/checkpoint/hf_checkpoint.h"
 #include "asterism/checkpoint/peft.h"
 #include "asterism/cli/numbers.h"
 #include "asterism/cli/recipe_keys.h"
@@ -82,6 +81,23 @@ void report_data(const char* what, const data::DataSet& set) {
   }
 }
 
+/// Changes with every build of the program: an encoder that was corrected makes other tokens of the same rows.
+std::string program_fingerprint() {
+  data::Fingerprint content;
+  content.add(MappedFile::open("/proc/self/exe")->text());
+  return content.text();
+}
+
+/// Keys of the section `data` that say nothing about what a row becomes. Any other key does, so that one that is added
+/// later is not forgotten.
+bool is_about_order(const std::string& path) {
+  static const std::set<std::string> paths = {"data.train",   "data.eval",           "data.packing",
+                                              "data.shuffle", "data.shuffle_buffer", "data.workers"};
+  return paths.contains(path);
+}
+
+}  // namespace
+
 checkpoint::ReadOptions read_options(train::Storage storage) {
   using checkpoint::Form;
   switch (storage) {
@@ -105,23 +121,6 @@ void warn_of_rounding(const checkpoint::RecodingLoss& loss, train::Storage stora
               " values of the checkpoint: ", loss.vanished, " became 0, the others by up to ", loss.largest_relative,
               " of their size; model.storage: auto keeps them as they are");
 }
-
-/// Changes with every build of the program: an encoder that was corrected makes other tokens of the same rows.
-std::string program_fingerprint() {
-  data::Fingerprint content;
-  content.add(MappedFile::open("/proc/self/exe")->text());
-  return content.text();
-}
-
-/// Keys of the section `data` that say nothing about what a row becomes. Any other key does, so that one that is added
-/// later is not forgotten.
-bool is_about_order(const std::string& path) {
-  static const std::set<std::string> paths = {"data.train",   "data.eval",           "data.packing",
-                                              "data.shuffle", "data.shuffle_buffer", "data.workers"};
-  return paths.contains(path);
-}
-
-}  // namespace
 
 model::Model load_model(const std::string& folder, train::Storage storage, const std::string& adapter) {
   model::Model model;

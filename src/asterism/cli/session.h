@@ -5,12 +5,18 @@
 #include <optional>
 #include <string>
 
+#include "asterism/checkpoint/hf_checkpoint.h"
 #include "asterism/data/loader.h"
 #include "asterism/data/tokenizer.h"
 #include "asterism/model/model.h"
 #include "asterism/train/recipe.h"
 
 namespace asterism::cli {
+
+/// How the weights of a checkpoint are kept in memory.
+checkpoint::ReadOptions read_options(train::Storage storage);
+/// Says what a model.storage has changed of the checkpoint's values; nothing when it has changed none.
+void warn_of_rounding(const checkpoint::RecodingLoss& loss, train::Storage storage);
 
 /// A model as a command uses it, loaded from a checkpoint folder and, when given, a PEFT adapter.
 model::Model load_model(const std::string& folder, train::Storage storage, const std::string& adapter = "");

@@ -1,5 +1,7 @@
 #include "asterism/model/lora.h"
 
+#include <ATen/Parallel.h>
+
 #include <cmath>
 #include <set>
 
@@ -49,6 +51,18 @@ bool selects(const std::string& target, const std::string& path) {
   const bool absolute = pattern.rfind("model.", 0) == 0 || pattern.rfind("mtp.", 0) == 0 || pattern.rfind("*", 0) == 0;
   const std::string leaf = leaf_of_layer(path);
   return !absolute && !leaf.empty() && matches(pattern.c_str(), leaf.c_str());
+}
+
+// Elements begin, begin + 1, .. of a fresh A.
+void initial_lora_a(const std::string& path, int64_t columns, uint64_t seed, int64_t begin, const at::Tensor& out) {
+  const RandomStream stream(seed, "lora_a:" + path);
+  const double bound = 1.0 / std::sqrt(static_cast<double>(columns));
+  float* values = out.mutable_data_ptr<float>();
+  at::parallel_for(0, out.numel(), 4096, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) {
+      values[i] = static_cast<float>(-bound + (bound + bound) * stream.uniform(static_cast<uint64_t>(begin + i)));
+    }
+  });
 }
 
 }  // namespace
@@ -137,6 +151,24 @@ LoraShapes lora_shapes(const TensorSpec& spec, int64_t rank) {
   return {{rank, spec.shape[1]}, {spec.shape[0], rank}};
 }
 
+FreshLora::FreshLora(const Config& config, uint64_t seed) : seed_(seed) {
+  Weights none;
+  for_each_projection(config, none, [&](const TensorSpec& spec, Projection&) {
+    columns_[projection_path(spec.name)] = spec.shape.back();
+  });
+}
+
+void FreshLora::read(const std::string& name, int64_t begin, const at::Tensor& out) {
+  const std::string_view end = name.ends_with(kLoraAEnd) ? kLoraAEnd : kLoraBEnd;
+  TORCH_CHECK(name.ends_with(end), "[lora] ", name, " is no matrix of a pair");
+  const std::string path = name.substr(0, name.size() - end.size());
+  if (end == kLoraBEnd) {
+    at::Tensor(out).zero_();
+  } else {
+    initial_lora_a(path, columns_.at(path), seed_, begin, out);
+  }
+}
+
 std::vector<std::string> attach_lora(const Config& config, Weights& weights, const LoraConfig& lora, uint64_t seed) {
   const std::vector<std::string> paths = match_targets(config, lora.targets);
   size_t next = 0;
@@ -146,9 +178,12 @@ std::vector<std::string> attach_lora(const Config& config, Weights& weights, con
     ++next;
     const auto type = projection.weight.sum_type();
     const LoraShapes shapes = lora_shapes(spec, lora.rank);
-    at::Tensor a = at::empty(shapes.a, at::kFloat);
-    const double bound = 1.0 / std::sqrt(static_cast<double>(shapes.a.back()));
-    fill_uniform(RandomStream(seed, "lora_a:" + path), a.data_ptr<float>(), a.numel(), -bound, bound);
+    if (is_outline(projection.weight)) {
+      projection.lora = ops::LoraPair{outline(shapes.a, type), outline(shapes.b, type), lora.scale()};
+      return;
+    }
+    const at::Tensor a = at::empty(shapes.a, at::kFloat);
+    initial_lora_a(path, shapes.a.back(), seed, 0, a.view({-1}));
     projection.lora = ops::LoraPair{a.to(type), at::zeros(shapes.b, type), lora.scale()};
   });
   set_lora_dropout(config, weights, lora.dropout);

@@ -1,9 +1,10 @@
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
-#include "asterism/model/weights.h"
+#include "asterism/model/slices.h"
 
 namespace asterism::model {
 
@@ -38,8 +39,20 @@ std::vector<std::string> match_targets(const Config& config, const std::vector<s
 std::vector<TensorSpec> match_modules(const Config& config, const std::vector<std::string>& modules);
 
 /// Fresh pairs on the selected projections: A uniform in +-1 / sqrt(in) (Kaiming-uniform as PEFT initialises), B zero,
-/// fp32 (fp64 when the weights are). Values are a function of (seed, path) alone. Returns the adapted paths.
+/// fp32 (fp64 when the weights are). Values are a function of (seed, path) alone. Returns the adapted paths. A weight
+/// that is an outline gets a pair of outlines, whose values FreshLora has.
 std::vector<std::string> attach_lora(const Config& config, Weights& weights, const LoraConfig& lora, uint64_t seed);
+
+/// Slices of the pairs that attach_lora makes, by the names of for_each_named_slot; fp32.
+class FreshLora : public SliceReader {
+ public:
+  FreshLora(const Config& config, uint64_t seed);
+  void read(const std::string& name, int64_t begin, const at::Tensor& out) override;
+
+ private:
+  uint64_t seed_;
+  std::map<std::string, int64_t> columns_;  // of A, by path
+};
 
 /// Dropout of the attached pairs for training: on plain linear targets; the others keep none (adapted_as_parameter).
 void set_lora_dropout(const Config& config, Weights& weights, double dropout);

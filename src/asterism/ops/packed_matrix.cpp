@@ -121,6 +121,7 @@ void PackedMatrix::decode_tile(int64_t matrix, const Tile& tile, const at::Tenso
 }
 
 at::Tensor PackedMatrix::decode(at::ScalarType type) const {
+  if (codes.is_meta()) return at::empty(sizes(), codes.options().dtype(type));
   at::Tensor out = at::empty(sizes(), type);
   const at::Tensor flat = out.view({num_matrices(), rows(), columns()});
   const int64_t grain = std::max<int64_t>(1, 16384 / std::max<int64_t>(1, columns()));

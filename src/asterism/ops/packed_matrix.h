@@ -49,7 +49,8 @@ struct PackedMatrix {
   /// A tile of matrix number `matrix` into `out` [rows, columns], contiguous, fp32, fp64 or bf16; every value is
   /// rounded once, which changes it only where an FP8 code with an fp32 scale becomes bf16.
   void decode_tile(int64_t matrix, const Tile& tile, const at::Tensor& out) const;
-  /// All of it in memory of its own, in `type`: for masters, merging and export, never for a forward pass.
+  /// All of it in memory of its own, in `type`: for masters, merging and export, never for a forward pass. On the meta
+  /// device, where codes have no values, neither has the result.
   at::Tensor decode(at::ScalarType type) const;
 };
 

@@ -11,8 +11,13 @@ using torch::autograd::variable_list;
 namespace {
 
 ShardedTensors shard_experts(const std::string& name, const ExpertWeights& all, int num_experts,
-                             const ExpertRange& range, const dist::Comm& group) {
-  return {name, expert_slots(take_experts(all, num_experts, range)), group.rank(), group.size()};
+                             const ExpertRange& range, const dist::Comm& group, const ExpertExchange::ReadSlice& read) {
+  const std::vector<at::Tensor> slots = expert_slots(all);
+  const auto fill = [&](size_t slot, int64_t begin, const at::Tensor& out) {
+    read_experts(slots[slot].sizes(), is_interleaved(slot), num_experts, range, begin, out,
+                 [&](int64_t first, const at::Tensor& part) { read(slots[slot], first, part); });
+  };
+  return {name, outlines_of_experts(all, num_experts, range), group.rank(), group.size(), fill};
 }
 
 at::Tensor empty_rows(const std::vector<int64_t>& counts, const at::Tensor& like) {
@@ -25,14 +30,14 @@ at::Tensor empty_rows(const std::vector<int64_t>& counts, const at::Tensor& like
 }  // namespace
 
 ExpertExchange::ExpertExchange(std::string name, const ExpertWeights& all, int num_experts, const Groups& groups,
-                               bool strict)
+                               bool strict, const ReadSlice& read)
     : name_(std::move(name)),
       num_experts_(num_experts),
       groups_(groups),
       strict_(strict),
       range_(expert_range(num_experts, groups.expert->rank(), groups.expert->size())),
       outline_(outline_of(all)),
-      tensors_(shard_experts(name_, all, num_experts, range_, *groups.expert_shard)) {}
+      tensors_(shard_experts(name_, all, num_experts, range_, *groups.expert_shard, read)) {}
 
 ExpertExchange::Arriving ExpertExchange::start_send(const TokenRoutes& routes, const at::Tensor& rows,
                                                     const char* what) {

@@ -20,9 +20,14 @@ class ExpertExchange {
     std::shared_ptr<dist::Comm> expert_shard;  // ranks with the same experts
   };
 
-  /// Takes this rank's experts of `all` and its part of them. `name`, "layer 3 experts", names the collectives. strict:
-  /// an expert's gradient is the sum over the micro-batches of a round in their order, whatever the mesh.
-  ExpertExchange(std::string name, const ExpertWeights& all, int num_experts, const Groups& groups, bool strict);
+  /// Fills `out` with elements begin, begin + 1, .. of a tensor of all experts.
+  using ReadSlice = std::function<void(const at::Tensor& whole, int64_t begin, const at::Tensor& out)>;
+
+  /// Takes this rank's part of its experts of `all`, whose values `read` has: called once for each tensor, on all ranks
+  /// in the same order. `name`, "layer 3 experts", names the collectives. strict: an expert's gradient is the sum over
+  /// the micro-batches of a round in their order, whatever the mesh.
+  ExpertExchange(std::string name, const ExpertWeights& all, int num_experts, const Groups& groups, bool strict,
+                 const ReadSlice& read = read_held);
 
   /// [T, D] as Placement::run_experts says, differentiable in y and the weights of the tokens; gradients of the experts
   /// go to tensors(). Must outlive the graph.
@@ -32,7 +37,6 @@ class ExpertExchange {
   const ShardedTensors& tensors() const { return tensors_; }
   int num_experts() const { return num_experts_; }
   ExpertRange range() const { return range_; }
-  dist::Comm& expert_shard() const { return *groups_.expert_shard; }
 
  private:
   friend struct ExchangeNode;

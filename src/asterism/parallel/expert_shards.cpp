@@ -1,5 +1,8 @@
 #include "asterism/parallel/expert_shards.h"
 
+#include "asterism/model/slices.h"
+#include "asterism/parallel/sharded_tensors.h"
+
 namespace asterism::parallel {
 
 namespace {
@@ -62,15 +65,25 @@ at::Tensor experts_of_whole(const at::Tensor& whole, bool interleaved, int num_e
   return interleaved ? part.view({whole.size(0), part.size(1) * range.count}) : part;
 }
 
-ExpertWeights take_experts(const ExpertWeights& all, int num_experts, const ExpertRange& range) {
-  const at::NoGradGuard no_grad;
+std::vector<at::Tensor> outlines_of_experts(const ExpertWeights& all, int num_experts, const ExpertRange& range) {
   std::vector<at::Tensor> slots = expert_slots(all);
   for (size_t i = 0; i < slots.size(); ++i) {
     if (!slots[i].defined()) continue;
-    const at::Tensor part = experts_of_whole(slots[i].detach(), is_interleaved(i), num_experts, range);
-    slots[i] = part.clone(at::MemoryFormat::Contiguous).requires_grad_(slots[i].requires_grad());
+    std::vector<int64_t> shape = slots[i].sizes().vec();
+    int64_t& shared = shape[is_interleaved(i) ? 1 : 0];
+    shared = shared / num_experts * range.count;
+    slots[i] = model::outline(shape, slots[i].scalar_type()).requires_grad_(slots[i].requires_grad());
   }
-  return with_expert_slots(all, slots);
+  return slots;
+}
+
+void read_experts(at::IntArrayRef whole, bool interleaved, int num_experts, const ExpertRange& range, int64_t begin,
+                  const at::Tensor& out, const ReadWhole& read) {
+  const int64_t elements = c10::multiply_integers(whole);
+  if (!interleaved) return read(elements / num_experts * range.first + begin, out);
+  const at::Tensor all = at::empty({out.numel() > 0 ? elements : 0}, out.options());
+  read(0, all);
+  if (out.numel() > 0) read_held(experts_of_whole(all.view(whole), true, num_experts, range), begin, out);
 }
 
 void put_experts(const at::Tensor& part, const at::Tensor& whole, bool interleaved, int num_experts,

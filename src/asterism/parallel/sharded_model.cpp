@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "asterism/parallel/slice_movement.h"
+
 namespace asterism::parallel {
 
 using model::UnitId;
@@ -31,12 +33,34 @@ MeshComms make_mesh_comms(const std::shared_ptr<dist::Comm>& world, const Mesh& 
   return comms;
 }
 
-namespace {
+// What the slots of a model are called, and where the values of outlines are. Tensors are told by identity.
+class ShardedModel::Slots {
+ public:
+  Slots(model::Model& model, const std::vector<TrainedTensor>& trained, model::SliceReader* values) : values_(values) {
+    model::for_each_named_slot(model.config, model.weights, [&](const std::string& name, at::Tensor& slot) {
+      names_[slot.unsafeGetTensorImpl()] = name;
+    });
+    for (const TrainedTensor& tensor : trained) trained_[tensor.value.unsafeGetTensorImpl()] = tensor.name;
+  }
 
-std::string name_of(const std::map<const void*, std::string>& names, const at::Tensor& tensor) {
-  const auto found = tensor.defined() ? names.find(tensor.unsafeGetTensorImpl()) : names.end();
-  return found == names.end() ? std::string() : found->second;
-}
+  /// "" of a tensor that is not trained.
+  std::string trained_name(const at::Tensor& tensor) const {
+    const auto found = tensor.defined() ? trained_.find(tensor.unsafeGetTensorImpl()) : trained_.end();
+    return found == trained_.end() ? std::string() : found->second;
+  }
+
+  void read(const at::Tensor& whole, int64_t begin, const at::Tensor& out) const {
+    if (!whole.is_meta()) return read_held(whole, begin, out);
+    TORCH_CHECK(values_ != nullptr, "[sharded_model] nothing to read the values of outlines from");
+    values_->read(names_.at(whole.unsafeGetTensorImpl()), begin, out);
+  }
+
+ private:
+  std::map<const void*, std::string> names_, trained_;
+  model::SliceReader* values_;
+};
+
+namespace {
 
 template <typename Half>
 std::vector<at::Tensor*> slots_of(const model::Config& config, const model::LayerSpec& spec, Half& half) {
@@ -48,58 +72,61 @@ std::vector<at::Tensor*> slots_of(const model::Config& config, const model::Laye
 }  // namespace
 
 std::shared_ptr<ShardedModel> ShardedModel::share(model::Model& model, const std::vector<TrainedTensor>& trained,
-                                                  const MeshComms& comms, const Options& options) {
+                                                  const MeshComms& comms, const Options& options,
+                                                  model::SliceReader* values) {
+  const at::NoGradGuard no_grad;
   const std::shared_ptr<ShardedModel> shared(new ShardedModel(comms, options));
-  std::map<const void*, std::string> names;
-  for (const TrainedTensor& tensor : trained) names[tensor.value.unsafeGetTensorImpl()] = tensor.name;
+  const Slots known(model, trained, values);
   if (!trained.empty()) shared->anchor_ = at::zeros({}).requires_grad_(true);
   const model::Config& config = model.config;
   model::Weights& w = model.weights;
-  shared->add_unit({UnitKind::kEmbedding, 0}, "embedding", {&w.embed}, names);
+  shared->add_unit({UnitKind::kEmbedding, 0}, "embedding", {&w.embed}, known);
   for (int64_t i = 0; i < config.num_layers(); ++i) {
     const std::string layer = text("layer ", i);
     model::LayerWeights& weights = w.layers[i];
     shared->add_unit({UnitKind::kAttention, i}, layer + " attention",
-                     slots_of(config, config.layers[i], weights.attention), names);
-    shared->add_experts(i, weights.moe.moe, static_cast<int>(config.num_experts), names);
+                     slots_of(config, config.layers[i], weights.attention), known);
+    shared->add_experts(i, weights.moe.moe, static_cast<int>(config.num_experts), known);
     shared->add_unit({UnitKind::kMoe, i}, layer + " router and shared expert",
-                     slots_of(config, config.layers[i], weights.moe), names);
+                     slots_of(config, config.layers[i], weights.moe), known);
   }
   shared->add_unit({UnitKind::kHead, 0}, "head",
-                   {&w.hc_head.fn, &w.hc_head.base, &w.hc_head.scale, &w.norm, &w.lm_head}, names);
+                   {&w.hc_head.fn, &w.hc_head.base, &w.hc_head.scale, &w.norm, &w.lm_head}, known);
   model.placement = shared;
   return shared;
 }
 
-void ShardedModel::describe_slot(Unit& unit, const at::Tensor& slot, const std::map<const void*, std::string>& names) {
-  unit.names.push_back(name_of(names, slot));
+void ShardedModel::describe_slot(Unit& unit, const at::Tensor& slot, const Slots& known) {
+  unit.names.push_back(known.trained_name(slot));
   unit.shapes.push_back(slot.defined() ? slot.sizes().vec() : std::vector<int64_t>());
   if (slot.defined()) whole_bytes_ += static_cast<int64_t>(slot.nbytes());
 }
 
 void ShardedModel::add_unit(const UnitId& id, const std::string& name, const std::vector<at::Tensor*>& slots,
-                            const std::map<const void*, std::string>& names) {
+                            const Slots& known) {
   Unit unit;
   std::vector<at::Tensor> tensors;
   for (const at::Tensor* slot : slots) {
     tensors.push_back(*slot);
-    describe_slot(unit, *slot, names);
+    describe_slot(unit, *slot, known);
   }
-  unit.tensors = ShardedTensors(name, tensors, comms_.shard->rank(), comms_.shard->size());
+  unit.tensors =
+      ShardedTensors(name, tensors, comms_.shard->rank(), comms_.shard->size(),
+                     [&](size_t slot, int64_t begin, const at::Tensor& out) { known.read(tensors[slot], begin, out); });
   for (at::Tensor* slot : slots) slot->reset();
   dense_[id] = units_.size();
   dense_order_.push_back(units_.size());
   units_.push_back(std::move(unit));
 }
 
-void ShardedModel::add_experts(int64_t layer, model::MoeWeights& moe, int num_experts,
-                               const std::map<const void*, std::string>& names) {
+void ShardedModel::add_experts(int64_t layer, model::MoeWeights& moe, int num_experts, const Slots& known) {
   Unit unit;
   const ExpertWeights all{moe.gate_up, moe.down};
-  for (const at::Tensor& slot : expert_slots(all)) describe_slot(unit, slot, names);
-  unit.exchange =
-      std::make_unique<ExpertExchange>(text("layer ", layer, " experts"), all, num_experts,
-                                       ExpertExchange::Groups{comms_.expert, comms_.expert_shard}, options_.strict);
+  for (const at::Tensor& slot : expert_slots(all)) describe_slot(unit, slot, known);
+  unit.exchange = std::make_unique<ExpertExchange>(
+      text("layer ", layer, " experts"), all, num_experts, ExpertExchange::Groups{comms_.expert, comms_.expert_shard},
+      options_.strict,
+      [&](const at::Tensor& whole, int64_t begin, const at::Tensor& out) { known.read(whole, begin, out); });
   const ExpertWeights outline = outline_of(all);
   moe.gate_up = outline.gate_up;
   moe.down = outline.down;
@@ -184,63 +211,67 @@ at::ScalarType ShardedModel::trained_type() const {
   return at::kFloat;
 }
 
-// Every rank's experts, put together from their shards and then from the ranks of an expert group.
-std::vector<at::Tensor> ShardedModel::whole_experts(Unit& unit, const at::Tensor& shard) {
-  const ExpertExchange& exchange = *unit.exchange;
-  const std::vector<at::Tensor> mine = exchange.tensors().gather_trained(*comms_.expert_shard, shard);
-  std::vector<at::Tensor> wholes;
-  for (size_t i = 0; i < mine.size(); ++i) {
-    const size_t slot = exchange.tensors().trained()[i];
-    const at::Tensor whole = at::empty(unit.shapes[slot], mine[i].options());
-    for (int r = 0; r < comms_.expert->size(); ++r) {
-      const ExpertRange range = expert_range(exchange.num_experts(), r, comms_.expert->size());
-      std::vector<int64_t> shape = unit.shapes[slot];
-      int64_t& shared = shape[is_interleaved(slot) ? 1 : 0];
-      shared = shared / exchange.num_experts() * range.count;
-      const at::Tensor part = r == comms_.expert->rank() ? mine[i].contiguous() : at::empty(shape, mine[i].options());
-      comms_.expert->broadcast(part, r, unit.names[slot] + ": for saving");
-      if (range.count > 0) put_experts(part, whole, is_interleaved(slot), exchange.num_experts(), range);
-    }
-    wholes.push_back(whole);
-  }
-  return wholes;
-}
-
-void ShardedModel::for_each_whole(const PieceValue& values, const WholeVisitor& visit) {
+// Every trained tensor on every rank: with an empty one where the rank has nothing of it, and with where in the whole
+// tensor its elements begin. Interleaved experts are counted as if those of one rank of the expert group followed those
+// of the one before.
+void ShardedModel::for_each_trained(const OfPiece& of_piece, const VisitTrained& visit) const {
   size_t next = 0;
-  for (Unit& unit : units_) {
-    const ShardedTensors& parts = unit.parts();
-    if (parts.trained().empty()) continue;
-    // What is wanted of the pieces, in the layout of the shard; gaps between tensors hold nothing.
-    const at::Tensor shard = at::zeros_like(parts.values());
-    for (const ShardedTensors::Piece& piece : parts.pieces()) {
-      const int64_t offset = piece.value.storage_offset();
-      shard.narrow(0, offset, piece.value.numel()).copy_(values(next++));
+  for (const Unit& unit : units_) {
+    const std::vector<ShardedTensors::Piece>& pieces = unit.parts().pieces();
+    size_t in_unit = 0;
+    for (const size_t slot : unit.parts().trained()) {
+      const bool here = in_unit < pieces.size() && pieces[in_unit].slot == slot;
+      if (!here) {
+        visit(unit, slot, 0, at::empty({0}, trained_type()));
+        continue;
+      }
+      visit(unit, slot, pieces[in_unit++].begin, of_piece(next++));
     }
-    const std::vector<at::Tensor> wholes =
-        unit.exchange ? whole_experts(unit, shard) : parts.gather_trained(*comms_.shard, shard);
-    for (size_t i = 0; i < wholes.size(); ++i) visit(unit.names[parts.trained()[i]], wholes[i]);
   }
 }
 
-ShardedModel::PieceOwner ShardedModel::owner_of(size_t piece) const {
-  for (size_t u = 0; u < units_.size(); ++u) {
-    const size_t count = units_[u].parts().pieces().size();
-    if (piece < count) return {u, piece};
-    piece -= count;
-  }
-  TORCH_CHECK(false, "[sharded_model] there is no piece ", piece, " beyond the last");
+void ShardedModel::collect(const OfPiece& values, const NamedSink& sink) const {
+  for_each_trained(values, [&](const Unit& unit, size_t slot, int64_t begin, const at::Tensor& own) {
+    const std::string& name = unit.names[slot];
+    if (unit.exchange && is_interleaved(slot)) return collect_interleaved(unit, slot, begin, own, sink);
+    const auto pass_on = [&](int64_t first, const at::Tensor& elements) { sink(name, first, elements); };
+    if (!unit.exchange) {
+      // Copies of the model hold the same.
+      const at::Tensor once = comms_.replicate->rank() == 0 ? own : at::empty({0}, own.options());
+      return collect_slices(*comms_.world, begin, once, pass_on, name);
+    }
+    const int64_t of_expert = c10::multiply_integers(unit.shapes[slot]) / unit.exchange->num_experts();
+    collect_slices(*comms_.world, of_expert * unit.exchange->range().first + begin, own, pass_on, name);
+  });
 }
 
-at::Tensor ShardedModel::part_of_whole(size_t piece, const at::Tensor& whole) const {
-  const PieceOwner owner = owner_of(piece);
-  const Unit& unit = units_[owner.unit];
-  const ShardedTensors::Piece& part = unit.parts().pieces()[owner.piece];
-  at::Tensor mine = whole;
-  if (unit.exchange) {
-    mine = experts_of_whole(whole, is_interleaved(part.slot), unit.exchange->num_experts(), unit.exchange->range());
+void ShardedModel::collect_interleaved(const Unit& unit, size_t slot, int64_t begin, const at::Tensor& own,
+                                       const NamedSink& sink) const {
+  const int num_experts = unit.exchange->num_experts();
+  const int64_t elements = c10::multiply_integers(unit.shapes[slot]), of_expert = elements / num_experts;
+  const bool is_first = comms_.world->rank() == 0;
+  const at::Tensor parts = at::empty({is_first ? elements : 0}, own.options());
+  collect_slices(
+      *comms_.world, of_expert * unit.exchange->range().first + begin, own,
+      [&](int64_t first, const at::Tensor& part) { parts.narrow(0, first, part.numel()).copy_(part); },
+      unit.names[slot]);
+  if (!is_first) return;
+  const at::Tensor whole = at::empty(unit.shapes[slot], own.options());
+  for (int r = 0; r < comms_.expert->size(); ++r) {
+    const ExpertRange range = expert_range(num_experts, r, comms_.expert->size());
+    if (range.count == 0) continue;
+    put_experts(parts.narrow(0, of_expert * range.first, of_expert * range.count), whole, true, num_experts, range);
   }
-  return mine.contiguous().view({-1}).narrow(0, part.begin, part.value.numel());
+  sink(unit.names[slot], 0, whole.view({-1}));
+}
+
+void ShardedModel::scatter(const OfPiece& targets, const NamedRead& read) const {
+  for_each_trained(targets, [&](const Unit& unit, size_t slot, int64_t begin, const at::Tensor& own) {
+    const std::string& name = unit.names[slot];
+    if (!unit.exchange) return read(name, begin, own);
+    read_experts(unit.shapes[slot], is_interleaved(slot), unit.exchange->num_experts(), unit.exchange->range(), begin,
+                 own, [&](int64_t first, const at::Tensor& out) { read(name, first, out); });
+  });
 }
 
 int64_t ShardedModel::resident_bytes() const {

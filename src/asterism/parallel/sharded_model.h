@@ -1,11 +1,13 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "asterism/model/model.h"
+#include "asterism/model/slices.h"
 #include "asterism/parallel/expert_exchange.h"
 #include "asterism/parallel/mesh.h"
 #include "asterism/parallel/sharded_tensors.h"
@@ -46,10 +48,13 @@ class ShardedModel : public model::Placement, public std::enable_shared_from_thi
     bool strict = false;
   };
 
-  /// Takes the weights out of `model`, which has them all and knows what is trained, and leaves this rank's part;
-  /// model.placement becomes this object. MTP layers stay whole and frozen.
+  /// Takes the weights out of `model`, which knows what is trained, and leaves this rank's part; model.placement
+  /// becomes this object. Tensors may be outlines (model/slices.h): of those, this rank's part alone is read from
+  /// `values`, by the names of model::for_each_named_slot and in the same order on every rank, straight into its place.
+  /// MTP layers stay as they are, frozen.
   static std::shared_ptr<ShardedModel> share(model::Model& model, const std::vector<TrainedTensor>& trained,
-                                             const MeshComms& comms, const Options& options);
+                                             const MeshComms& comms, const Options& options,
+                                             model::SliceReader* values = nullptr);
 
   std::shared_ptr<model::UnitSource> unit(const model::UnitId& id) override;
   at::Tensor run_experts(const model::ExpertCall& call, model::LayerDecisions& decisions) override;
@@ -67,13 +72,18 @@ class ShardedModel : public model::Placement, public std::enable_shared_from_thi
   /// The type of all masters: fp32, or fp64 in tests.
   at::ScalarType trained_type() const;
 
-  /// Calls `visit` on every rank with each trained tensor, whole, in the order of the network: one at a time, so that
-  /// memory stays bounded. `values` maps a piece to what is wanted of it (its value, a moment), a tensor like it.
-  using PieceValue = std::function<at::Tensor(size_t piece)>;
-  using WholeVisitor = std::function<void(const std::string& name, const at::Tensor& whole)>;
-  void for_each_whole(const PieceValue& values, const WholeVisitor& visit);
-  /// The part of the whole tensor that piece number `piece` is, [n]: the inverse, for restoring. Local.
-  at::Tensor part_of_whole(size_t piece, const at::Tensor& whole) const;
+  /// A flat tensor for a piece: its value, a moment of it. Pieces are asked for in their order.
+  using OfPiece = std::function<at::Tensor(size_t piece)>;
+  using NamedSink = std::function<void(const std::string& name, int64_t begin, const at::Tensor& elements)>;
+  /// Brings the trained tensors, or what `values` says of each piece, to rank 0: `sink` is called there with elements
+  /// begin, begin + 1, .. of each, tensor by tensor in the order of the network, until all have come. Memory stays
+  /// bounded: by a stretch of some megabytes, or by two copies of a LoRA matrix whose experts are interleaved. All
+  /// ranks call it.
+  void collect(const OfPiece& values, const NamedSink& sink) const;
+  /// The other way: fills a tensor like each piece, in the order of the network, with its part of the whole one of its
+  /// name. `read` is asked for every tensor on all ranks in the same order (SliceReader::read).
+  using NamedRead = std::function<void(const std::string& name, int64_t begin, const at::Tensor& out)>;
+  void scatter(const OfPiece& targets, const NamedRead& read) const;
 
   const MeshComms& comms() const { return comms_; }
   bool is_strict() const { return options_.strict; }
@@ -92,21 +102,20 @@ class ShardedModel : public model::Placement, public std::enable_shared_from_thi
     const ShardedTensors& parts() const { return exchange ? exchange->tensors() : tensors; }
   };
 
-  struct PieceOwner {
-    size_t unit = 0, piece = 0;
-  };
-  PieceOwner owner_of(size_t piece) const;
+  class Slots;
+  using VisitTrained = std::function<void(const Unit& unit, size_t slot, int64_t begin, const at::Tensor& own)>;
+  void for_each_trained(const OfPiece& of_piece, const VisitTrained& visit) const;
+  void collect_interleaved(const Unit& unit, size_t slot, int64_t begin, const at::Tensor& own,
+                           const NamedSink& sink) const;
 
   ShardedModel(const MeshComms& comms, const Options& options) : comms_(comms), options_(options) {}
 
-  void describe_slot(Unit& unit, const at::Tensor& slot, const std::map<const void*, std::string>& names);
+  void describe_slot(Unit& unit, const at::Tensor& slot, const Slots& known);
   void add_unit(const model::UnitId& id, const std::string& name, const std::vector<at::Tensor*>& slots,
-                const std::map<const void*, std::string>& names);
-  void add_experts(int64_t layer, model::MoeWeights& moe, int num_experts,
-                   const std::map<const void*, std::string>& names);
+                const Slots& known);
+  void add_experts(int64_t layer, model::MoeWeights& moe, int num_experts, const Slots& known);
   std::vector<at::Tensor> gather(size_t unit);
   void add_gradients(size_t unit, const std::vector<at::Tensor>& grads);
-  std::vector<at::Tensor> whole_experts(Unit& unit, const at::Tensor& shard);
 
   MeshComms comms_;
   Options options_;

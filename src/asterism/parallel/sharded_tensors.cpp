@@ -19,34 +19,43 @@ int64_t end_of(const auto& places) {
 
 }  // namespace
 
+void read_held(const at::Tensor& whole, int64_t begin, const at::Tensor& out) {
+  at::Tensor(out).copy_(whole.detach().contiguous().view({-1}).narrow(0, begin, out.numel()));
+}
+
 void ShardedTensors::add_place(Buffer& buffer, size_t slot, const at::Tensor& tensor, at::ScalarType type) {
   const auto element_bytes = static_cast<int64_t>(c10::elementSize(type));
   buffer.places.push_back({slot, round_up(end_of(buffer.places), kAlignmentBytes / element_bytes), tensor.sizes().vec(),
                            tensor.scalar_type(), static_cast<int64_t>(tensor.nbytes()) / element_bytes});
 }
 
-// Copies this rank's part of every tensor.
-void ShardedTensors::fill(Buffer& buffer, const std::vector<at::Tensor>& tensors, int rank, int ranks,
-                          at::ScalarType type) {
+// Every rank asks for every tensor, also where it has nothing of it: ranks may read together.
+void ShardedTensors::make_shard(Buffer& buffer, int rank, int ranks, at::ScalarType type, const FillSlice& fill) {
   const int64_t unit = kAlignmentBytes / static_cast<int64_t>(c10::elementSize(type));
   buffer.part = round_up((end_of(buffer.places) + ranks - 1) / ranks, unit);
   buffer.shard = at::zeros({buffer.part}, type);
   const int64_t first = rank * buffer.part;
   for (const Place& place : buffer.places) {
     const int64_t begin = std::max(place.offset, first);
-    const int64_t end = std::min(place.offset + place.elements, first + buffer.part);
-    if (begin >= end) continue;
-    at::Tensor flat = tensors[place.slot].detach().contiguous().view({-1});
-    if (flat.scalar_type() != type) flat = flat.view(type);
-    buffer.shard.narrow(0, begin - first, end - begin).copy_(flat.narrow(0, begin - place.offset, end - begin));
+    const int64_t end = std::max(begin, std::min(place.offset + place.elements, first + buffer.part));
+    at::Tensor out = end > begin ? buffer.shard.narrow(0, begin - first, end - begin) : at::empty({0}, type);
+    if (place.type != type) out = out.view(place.type);
+    const auto elements_of_buffer = static_cast<int64_t>(c10::elementSize(place.type) / c10::elementSize(type));
+    fill(place.slot, end > begin ? (begin - place.offset) / elements_of_buffer : 0, out);
   }
 }
 
 ShardedTensors::ShardedTensors(std::string name, const std::vector<at::Tensor>& tensors, int rank, int ranks)
-    : name_(std::move(name)), rank_(rank), ranks_(ranks), slots_(tensors.size()), touched_(tensors.size(), false) {
+    : ShardedTensors(std::move(name), tensors, rank, ranks,
+                     [&](size_t slot, int64_t begin, const at::Tensor& out) { read_held(tensors[slot], begin, out); }) {
+}
+
+ShardedTensors::ShardedTensors(std::string name, const std::vector<at::Tensor>& outlines, int rank, int ranks,
+                               const FillSlice& fill)
+    : name_(std::move(name)), rank_(rank), ranks_(ranks), slots_(outlines.size()), touched_(outlines.size(), false) {
   at::ScalarType trained_type = at::kFloat;
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    const at::Tensor& tensor = tensors[i];
+  for (size_t i = 0; i < outlines.size(); ++i) {
+    const at::Tensor& tensor = outlines[i];
     if (!tensor.defined()) continue;
     if (!tensor.requires_grad()) {
       add_place(frozen_buffer_, i, tensor, at::kByte);
@@ -60,8 +69,8 @@ ShardedTensors::ShardedTensors(std::string name, const std::vector<at::Tensor>& 
     trained_.push_back(i);
     add_place(trained_buffer_, i, tensor, trained_type);
   }
-  fill(trained_buffer_, tensors, rank, ranks, trained_type);
-  fill(frozen_buffer_, tensors, rank, ranks, at::kByte);
+  make_shard(trained_buffer_, rank, ranks, trained_type, fill);
+  make_shard(frozen_buffer_, rank, ranks, at::kByte, fill);
   const int64_t first = rank_ * trained_buffer_.part;
   for (const Place& place : trained_buffer_.places) {
     const int64_t begin = std::max(place.offset, first);
@@ -144,13 +153,6 @@ void ShardedTensors::drop_gradients() {
   grad_.reset();
   for (Piece& piece : pieces_) piece.grad.reset();
   touched_.assign(slots_, false);
-}
-
-std::vector<at::Tensor> ShardedTensors::gather_trained(dist::Comm& comm, const at::Tensor& shard) const {
-  if (trained_.empty()) return {};
-  const at::Tensor whole = at::empty({ranks_ * trained_buffer_.part}, shard.options());
-  comm.all_gather(whole, shard, name_ + ": for saving");
-  return views(trained_buffer_, whole);
 }
 
 int64_t ShardedTensors::resident_bytes() const {

@@ -2,12 +2,16 @@
 
 #include <ATen/ATen.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "asterism/dist/comm.h"
 
 namespace asterism::parallel {
+
+/// Elements begin, begin + 1, .. of a tensor that is in memory.
+void read_held(const at::Tensor& whole, int64_t begin, const at::Tensor& out);
 
 /// Tensors that the ranks of one group share: laid one after the other in two flat buffers, the trained ones and the
 /// frozen ones, each cut into equal parts of which every rank keeps one. Trained tensors are fp32 (fp64); frozen ones
@@ -22,10 +26,16 @@ class ShardedTensors {
     at::Tensor value, grad;
   };
 
+  /// Fills `out`, flat, with elements begin, begin + 1, .. of the tensor of a slot, in its type.
+  using FillSlice = std::function<void(size_t slot, int64_t begin, const at::Tensor& out)>;
+
   ShardedTensors() = default;
-  /// Takes over the values of `tensors` (undefined ones stay undefined), of which the trained ones require a gradient.
-  /// `name` names the collectives. All ranks pass tensors of the same shapes and types; only the rank's own part is
-  /// read.
+  /// Tensors like `outlines` (undefined ones stay undefined), of which the trained ones require a gradient. Only shapes
+  /// and types count: values come from `fill`, which is called once for each slot that is defined, the trained ones
+  /// first, on every rank in the same order, for the rank's own part, which may be empty. `name` names the collectives.
+  /// All ranks pass outlines of the same shapes and types.
+  ShardedTensors(std::string name, const std::vector<at::Tensor>& outlines, int rank, int ranks, const FillSlice& fill);
+  /// The same of tensors that are in memory.
   ShardedTensors(std::string name, const std::vector<at::Tensor>& tensors, int rank, int ranks);
 
   /// Begins to gather; the next `gather` waits for it. Nothing when it has begun already.
@@ -50,9 +60,6 @@ class ShardedTensors {
   void set_touched(const std::vector<bool>& touched) { touched_ = touched; }
   void drop_gradients();
 
-  /// The whole trained tensors of which `shard` holds this rank's part, in the layout of the values: for saving values
-  /// and moments. In the order of `trained`.
-  std::vector<at::Tensor> gather_trained(dist::Comm& comm, const at::Tensor& shard) const;
   const at::Tensor& values() const { return trained_buffer_.shard; }
   /// Memory of this rank's values.
   int64_t resident_bytes() const;
@@ -72,7 +79,7 @@ class ShardedTensors {
   };
 
   static void add_place(Buffer& buffer, size_t slot, const at::Tensor& tensor, at::ScalarType type);
-  static void fill(Buffer& buffer, const std::vector<at::Tensor>& tensors, int rank, int ranks, at::ScalarType type);
+  static void make_shard(Buffer& buffer, int rank, int ranks, at::ScalarType type, const FillSlice& fill);
   std::vector<at::Tensor> views(const Buffer& buffer, const at::Tensor& whole) const;
 
   std::string name_;

@@ -5,13 +5,16 @@
 #include <map>
 #include <utility>
 
+#include "asterism/checkpoint/sliced_safetensors.h"
 #include "asterism/core/error.h"
 #include "asterism/core/file.h"
 #include "asterism/core/folder.h"
 #include "asterism/core/log.h"
 #include "asterism/core/shortened.h"
+#include "asterism/parallel/slice_movement.h"
 #include "asterism/train/checkpoint_size.h"
 #include "asterism/train/run_ranks.h"
+#include "asterism/train/shared_parameters.h"
 
 namespace asterism::train {
 namespace fs = std::filesystem;
@@ -29,10 +32,11 @@ uint64_t model_bytes(const model::Model& model, const parallel::ShardedModel* sh
 
 /// The weights with what a snapshot holds in place of what training goes on to change.
 model::Weights with_tensors_of(const checkpoint::TrainState& snapshot, const model::Model& model) {
-  constexpr std::string_view kParam = "param.";
   std::map<std::string, at::Tensor> values;
   for (const auto& named : snapshot.tensors) {
-    if (named.name.starts_with(kParam)) values[named.name.substr(kParam.size())] = named.tensor;
+    if (named.name.starts_with(kParamPrefix)) {
+      values[named.name.substr(std::string_view(kParamPrefix).size())] = named.tensor;
+    }
   }
   return with_values(model, values);
 }
@@ -100,7 +104,13 @@ std::optional<fs::path> Checkpointer::agreed_folder() const {
 int64_t Checkpointer::resume() {
   const std::optional<fs::path> folder = agreed_folder();
   if (!folder) return 0;
-  const checkpoint::TrainState state = read(*folder);
+  const RunRanks ranks(inputs_.shared);
+  checkpoint::TrainState state;
+  if (ranks.is_first()) state = read(*folder);
+  // The others need not see the folder.
+  if (ranks.size() > 1) {
+    state.info = nlohmann::ordered_json::parse(ranks.of_first(state.info.dump(), "state of the checkpoint"));
+  }
   try {
     return restore(state, *folder);
   } catch (const nlohmann::json::exception& error) {
@@ -110,7 +120,9 @@ int64_t Checkpointer::resume() {
 }
 
 int64_t Checkpointer::restore(const checkpoint::TrainState& state, const fs::path& folder) {
-  const int64_t step = restore_state(state, optimizer_, inputs_.buffers, record_, folder.string(), inputs_.shared);
+  const int64_t step = inputs_.shared != nullptr
+                           ? restore_shared(state, folder)
+                           : restore_state(state, optimizer_, inputs_.buffers, record_, folder.string());
   if (step < 0 || step > inputs_.steps) {
     input_error(folder.string(), ": holds step ", step, ", beyond the ", inputs_.steps, " steps of the recipe");
   }
@@ -120,7 +132,24 @@ int64_t Checkpointer::restore(const checkpoint::TrainState& state, const fs::pat
     metrics_bytes_ = state.info.at("metrics").at("bytes").get<uint64_t>();
   }
   log_info("resuming after step ", step, " of ", inputs_.steps, " from ", folder.string());
+  state_folder_ = folder;
   return step;
+}
+
+// Every rank reads what it keeps, where all see the folder; otherwise the first one reads and sends.
+int64_t Checkpointer::restore_shared(const checkpoint::TrainState& state, const fs::path& folder) {
+  dist::Comm& world = *inputs_.shared->comms().world;
+  std::error_code hidden;
+  const fs::path manifest = folder / "manifest.json";
+  const std::string own = fs::is_regular_file(manifest, hidden) ? read_text(manifest) : std::string();
+  const std::vector<std::string> seen = world.all_gather_text(own, "checkpoint to resume from: who sees it");
+  const bool all_see = std::ranges::all_of(seen, [&](const std::string& text) { return text == seen.front(); });
+  std::optional<checkpoint::SlicedFile> file;
+  if (all_see || world.rank() == 0) file.emplace(folder / "state.safetensors");
+  parallel::StreamedSlices streamed(world, file ? &*file : nullptr);
+  if (!all_see) log_info(folder.string(), " is not there on every rank: rank 0 reads it and sends the parts");
+  model::SliceReader& values = all_see ? static_cast<model::SliceReader&>(*file) : streamed;
+  return restore_shared_state(state, optimizer_, inputs_.buffers, record_, folder.string(), *inputs_.shared, values);
 }
 
 void Checkpointer::prepare(int64_t done) {
@@ -155,7 +184,15 @@ void Checkpointer::check_space(int64_t done) const {
 double Checkpointer::take(int64_t step, const data::StreamPosition& next_row) {
   const auto start = std::chrono::steady_clock::now();
   task_.wait();
-  snapshot_ = capture_state(step, optimizer_, inputs_.buffers, record_, inputs_.shared);
+  if (inputs_.shared != nullptr) {
+    if (RunRanks(inputs_.shared).is_first()) staged_ = states_.stage(step);
+    snapshot_ = {.info = write_shared_state(step, optimizer_, inputs_.buffers, record_, *inputs_.shared,
+                                            staged_ ? staged_->file() : fs::path()),
+                 .tensors = {}};
+  } else {
+    snapshot_ = capture_state(step, optimizer_, inputs_.buffers, record_);
+  }
+  state_folder_ = states_.path_of(step);
   snapshot_.info["random"] = {{"seed", inputs_.recipe.seed}, {"streams", "counter-based"}};
   snapshot_.info["data"] = data::position_to_json(next_row, inputs_.train_data.identity());
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -163,17 +200,36 @@ double Checkpointer::take(int64_t step, const data::StreamPosition& next_row) {
 
 void Checkpointer::write(uint64_t metrics_bytes) {
   snapshot_.info["metrics"] = {{"bytes", metrics_bytes}};
-  model::Weights weights;
-  if (inputs_.write_adapter) weights = with_tensors_of(snapshot_, inputs_.model);
-  task_.start([this, weights, snapshot = std::exchange(snapshot_, {})]() mutable {
+  const std::shared_ptr<checkpoint::StagedState> staged = std::move(staged_);
+  task_.start([this, staged, snapshot = std::exchange(snapshot_, {})]() mutable {
     // The steps up to the checkpoint never run again: their lines must outlive a crash before it does.
     sync_path(inputs_.folder.metrics_file());
-    const auto add_adapter = [&](const fs::path& staging) { inputs_.write_adapter(staging / "adapter", weights); };
-    const auto extra = inputs_.write_adapter ? add_adapter : std::function<void(const fs::path&)>();
-    states_.save(snapshot.info.at("step").get<int64_t>(), snapshot, inputs_.recipe.checkpoint.keep, extra);
-    if (inputs_.write_adapter) inputs_.write_adapter(inputs_.folder.adapter_folder(), weights);
-    weights = {}, snapshot = {};  // memory is free at once, not only when the next write begins
+    save(snapshot, staged.get());
+    snapshot = {};  // memory is free at once, not only when the next write begins
   });
+}
+
+void Checkpointer::save(const checkpoint::TrainState& snapshot, checkpoint::StagedState* staged) {
+  const auto step = snapshot.info.at("step").get<int64_t>();
+  const int64_t keep = inputs_.recipe.checkpoint.keep;
+  model::Weights weights;
+  std::unique_ptr<checkpoint::SlicedFile> values;
+  if (inputs_.write_adapter && staged != nullptr) {
+    weights = adapter_outlines(inputs_.model, *inputs_.shared, inputs_.recipe.lora->config.modules_to_save);
+    values = std::make_unique<checkpoint::SlicedFile>(staged->file(), kParamPrefix, inputs_.base_values);
+  } else if (inputs_.write_adapter) {
+    weights = with_tensors_of(snapshot, inputs_.model);
+  }
+  const auto add_adapter = [&](const fs::path& staging) {
+    inputs_.write_adapter(staging / "adapter", weights, values.get());
+  };
+  const auto extra = inputs_.write_adapter ? add_adapter : std::function<void(const fs::path&)>();
+  if (staged != nullptr) {
+    states_.save(step, *staged, snapshot.info, keep, extra);
+  } else {
+    states_.save(step, snapshot, keep, extra);
+  }
+  if (inputs_.write_adapter) inputs_.write_adapter(inputs_.folder.adapter_folder(), weights, values.get());
 }
 
 }  // namespace asterism::train

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,7 +17,9 @@ namespace asterism::train {
 
 /// The checkpoints of a running loop: finds the one to go on from, and writes new ones beside the training, one at a
 /// time. A write that fails is a RunError of the next call of check, take or finish; the checkpoints before it are
-/// intact. Where ranks share the model, all call resume and take, and the first one prepares and writes.
+/// intact. Where ranks share the model, all call resume and take, and the first one prepares and writes: there `take`
+/// brings the tensors to its file in slices, for no rank could hold a snapshot of all of them, and only the rest is
+/// done beside the training.
 class Checkpointer {
  public:
   /// Both must outlive it.
@@ -42,6 +45,9 @@ class Checkpointer {
   /// Waits until everything is written.
   void finish() { task_.wait(); }
 
+  /// The newest checkpoint that this process has restored or written; "" when there is none.
+  const std::filesystem::path& state_folder() const { return state_folder_; }
+
   /// Where the first step of this process begins in the training data.
   const data::StreamPosition& first_row() const { return first_row_; }
   /// The length of metrics.jsonl that the checkpoint recorded; nothing when the run did not go on from one of its own.
@@ -53,6 +59,8 @@ class Checkpointer {
   std::optional<std::filesystem::path> agreed_folder() const;
   checkpoint::TrainState read(const std::filesystem::path& folder) const;
   int64_t restore(const checkpoint::TrainState& state, const std::filesystem::path& folder);
+  int64_t restore_shared(const checkpoint::TrainState& state, const std::filesystem::path& folder);
+  void save(const checkpoint::TrainState& snapshot, checkpoint::StagedState* staged);
   void check_space(int64_t done) const;
 
   const LoopInputs& inputs_;
@@ -61,8 +69,10 @@ class Checkpointer {
   RunRecord record_;
   data::StreamPosition first_row_;
   std::optional<uint64_t> metrics_bytes_;
+  std::filesystem::path state_folder_;
   checkpoint::TrainState snapshot_;
-  BackgroundTask task_;  // last: destroyed, and so waited for, first
+  std::unique_ptr<checkpoint::StagedState> staged_;  // of a shared model, on the first rank, with the tensors
+  BackgroundTask task_;                              // last: destroyed, and so waited for, first
 };
 
 }  // namespace asterism::train

@@ -60,6 +60,7 @@ class Loop {
   LoopSummary run() {
     const int64_t done = checkpoints_.resume();
     summary_.first_step = summary_.last_step = done;
+    summary_.state_folder = checkpoints_.state_folder();
     if (done == inputs_.steps) return summary_;
     std::optional<MetricsFile> metrics;
     std::optional<TensorboardWriter> board;
@@ -104,6 +105,7 @@ class Loop {
       checkpoints_.check();
     }
     checkpoints_.finish();
+    summary_.state_folder = checkpoints_.state_folder();
     progress.finish();
     summary_.seconds = seconds_since(start);
     return summary_;

@@ -24,14 +24,18 @@ struct LoopInputs {
   // Where ranks share the model: `parameters` are then this rank's pieces (shared_parameters.h). All ranks run the
   // loop; the first one writes.
   parallel::ShardedModel* shared = nullptr;
+  // Of a shared model: the base weights, for what an adapter holds beside trained tensors. Only the first rank's is
+  // used, and its buffers.
+  model::SliceReader* base_values = nullptr;
   // What a checkpoint records of its run and compares on resume (resume.h).
   nlohmann::ordered_json recipe_values = nlohmann::ordered_json::object();
   nlohmann::ordered_json base = nlohmann::ordered_json::object();
   std::function<bool()> stop_requested = {};  // asked between steps; the run then saves and ends
   std::function<bool()> save_requested = {};  // asked between steps; the run then saves and goes on
   std::function<void()> on_start = {};        // before the first step of this process; not when none is left to do
-  // With every checkpoint, from another thread: writes the pairs of these weights. Empty without LoRA.
-  std::function<void(const std::filesystem::path&, const model::Weights&)> write_adapter = {};
+  // With every checkpoint, from another thread: writes the pairs of these weights. Of a shared model they are outlines,
+  // whose values the reader has (checkpoint/peft.h). Empty without LoRA.
+  std::function<void(const std::filesystem::path&, const model::Weights&, model::SliceReader*)> write_adapter = {};
 };
 
 struct LoopSummary {
@@ -41,7 +45,8 @@ struct LoopSummary {
   std::optional<double> eval_loss_before, eval_loss_after;
   int64_t input_tokens = 0, trained_tokens = 0;  // of this process
   double seconds = 0.0;
-  bool stopped = false;  // by a signal, before the last step
+  bool stopped = false;                     // by a signal, before the last step
+  std::filesystem::path state_folder = {};  // the checkpoint of last_step
 };
 
 /// Trains from the newest checkpoint (or from the start) to the last step, logging, evaluating and saving as the recipe

@@ -1,7 +1,11 @@
 #include "asterism/train/resume.h"
 
+#include <array>
 #include <map>
+#include <optional>
+#include <string_view>
 
+#include "asterism/checkpoint/sliced_safetensors.h"
 #include "asterism/core/error.h"
 #include "asterism/core/log.h"
 #include "asterism/train/resume_rules.h"
@@ -12,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kParam = "param.";
+constexpr const char* kParam = kParamPrefix;
 constexpr const char* kExpAvg = "exp_avg.";
 constexpr const char* kExpAvgSq = "exp_avg_sq.";
 constexpr const char* kBuffer = "buffer.";
@@ -75,10 +79,6 @@ class StoredTensors {
   std::map<std::string, at::Tensor> stored_;
 };
 
-}  // namespace
-
-namespace {
-
 Json updates_of(const AdamW& optimizer) {
   Json updates = Json::object();
   for (size_t i = 0; i < optimizer.parameters().size(); ++i) {
@@ -87,70 +87,73 @@ Json updates_of(const AdamW& optimizer) {
   return updates;
 }
 
-// Whole tensors on rank 0, and the update counts of all ranks.
-void capture_shared(checkpoint::TrainState& state, const AdamW& optimizer, parallel::ShardedModel& shared) {
-  dist::Comm& world = *shared.comms().world;
-  const auto& parameters = optimizer.parameters();
-  const auto& states = optimizer.states();
-  const auto add = [&](const char* kind, const parallel::ShardedModel::PieceValue& values) {
-    shared.for_each_whole(values, [&](const std::string& name, const at::Tensor& whole) {
-      if (world.rank() == 0) state.tensors.push_back({kind + name, host_copy(whole), {}});
-    });
-  };
-  add(kParam, [&](size_t i) { return parameters[i].value; });
-  add(kExpAvg, [&](size_t i) { return states[i].exp_avg; });
-  add(kExpAvgSq, [&](size_t i) { return states[i].exp_avg_sq; });
+// Of the pieces of all ranks.
+Json updates_of_all(const AdamW& optimizer, dist::Comm& world) {
   Json updates = Json::object();
   for (const std::string& own : world.all_gather_text(updates_of(optimizer).dump(), "update counts")) {
     updates.update(Json::parse(own));
   }
-  state.info["updates"] = std::move(updates);
+  return updates;
 }
 
-void restore_shared(StoredTensors& stored, const Json& updates, AdamW& optimizer, const parallel::ShardedModel& shared,
-                    const std::string& origin) {
-  const std::vector<parallel::TrainedPiece> pieces = shared.pieces();
-  std::map<std::string, std::vector<size_t>> by_name;
-  for (size_t i = 0; i < pieces.size(); ++i) by_name[pieces[i].name].push_back(i);
+constexpr std::array kKinds = {kParam, kExpAvg, kExpAvgSq};
+
+// The tensors of one kind that belong to the pieces.
+parallel::ShardedModel::OfPiece pieces_of_kind(const AdamW& optimizer, const char* kind) {
+  return [&optimizer, kind = std::string_view(kind)](size_t piece) {
+    const AdamW::State& state = optimizer.states()[piece];
+    if (kind == kParam) return optimizer.parameters()[piece].value.detach();
+    return kind == kExpAvg ? state.exp_avg : state.exp_avg_sq;
+  };
+}
+
+checkpoint::PlannedTensor planned(const std::string& name, at::ScalarType type, std::vector<int64_t> shape) {
+  const auto bytes = static_cast<uint64_t>(c10::multiply_integers(shape)) * c10::elementSize(type);
+  return {.name = name, .dtype = type, .shape = std::move(shape), .bytes = bytes};
+}
+
+checkpoint::SlicedWriter start_file(const std::filesystem::path& file, const std::vector<Parameter>& buffers,
+                                    const parallel::ShardedModel& shared) {
+  std::vector<checkpoint::PlannedTensor> tensors;
   for (const auto& [name, shape] : shared.trained_shapes()) {
-    const at::ScalarType type = shared.trained_type();
-    const at::Tensor value = stored.take(kParam + name, shape, type);
-    const at::Tensor exp_avg = stored.take(kExpAvg + name, shape, type);
-    const at::Tensor exp_avg_sq = stored.take(kExpAvgSq + name, shape, type);
-    if (!updates.contains(name)) input_error(origin, ": no update count for ", name);
-    for (const size_t i : by_name[name]) {
-      AdamW::State& state = optimizer.states()[i];
-      optimizer.parameters()[i].value.detach().copy_(shared.part_of_whole(i, value));
-      state.exp_avg.copy_(shared.part_of_whole(i, exp_avg));
-      state.exp_avg_sq.copy_(shared.part_of_whole(i, exp_avg_sq));
-      state.updates = updates.at(name).get<int64_t>();
-    }
+    for (const char* kind : kKinds) tensors.push_back(planned(kind + name, shared.trained_type(), shape));
   }
+  for (const Parameter& buffer : buffers) {
+    tensors.push_back(planned(kBuffer + buffer.name, buffer.value.scalar_type(), buffer.value.sizes().vec()));
+  }
+  checkpoint::SlicedWriter writer(file, std::move(tensors));
+  for (const Parameter& buffer : buffers) writer.write(kBuffer + buffer.name, 0, host_copy(buffer.value).view({-1}));
+  return writer;
 }
 
 // Shared buffers are constants cut into shards: those of a checkpoint of the same base are the same.
-void check_buffer(StoredTensors& stored, const Parameter& buffer, const std::string& origin) {
-  const at::Tensor saved = stored.take(kBuffer + buffer.name, buffer.value.sizes(), buffer.value.scalar_type());
-  if (!at::equal(saved, buffer.value)) {
-    input_error(origin, ": ", buffer.name, " is not that of the base model; resume on one rank");
+void check_shared_tensors(const checkpoint::TrainState& state, const std::vector<Parameter>& buffers,
+                          const parallel::ShardedModel& shared, const std::string& origin) {
+  StoredTensors stored(state, origin);
+  for (const auto& [name, shape] : shared.trained_shapes()) {
+    for (const char* kind : kKinds) stored.take(kind + name, shape, shared.trained_type());
   }
+  for (const Parameter& buffer : buffers) {
+    const at::Tensor saved = stored.take(kBuffer + buffer.name, buffer.value.sizes(), buffer.value.scalar_type());
+    if (!at::equal(saved, buffer.value)) {
+      input_error(origin, ": ", buffer.name, " is not that of the base model; resume on one rank");
+    }
+  }
+  stored.expect_empty();
+}
+
+int64_t update_count(const Json& updates, const std::string& name, const std::string& origin) {
+  if (!updates.contains(name)) input_error(origin, ": no update count for ", name);
+  return updates.at(name).get<int64_t>();
 }
 
 }  // namespace
 
 checkpoint::TrainState capture_state(int64_t step, const AdamW& optimizer, const std::vector<Parameter>& buffers,
-                                     const RunRecord& record, parallel::ShardedModel* shared) {
+                                     const RunRecord& record) {
   const at::NoGradGuard no_grad;
   checkpoint::TrainState state;
   state.info = {{"step", step}, {"recipe", record.recipe}, {"base", record.base}};
-  if (shared != nullptr) {
-    capture_shared(state, optimizer, *shared);
-    if (shared->comms().world->rank() != 0) return state;
-    for (const Parameter& buffer : buffers) {
-      state.tensors.push_back({kBuffer + buffer.name, host_copy(buffer.value), {}});
-    }
-    return state;
-  }
   for (size_t i = 0; i < optimizer.parameters().size(); ++i) {
     const Parameter& parameter = optimizer.parameters()[i];
     state.tensors.push_back({kParam + parameter.name, host_copy(parameter.value), {}});
@@ -163,29 +166,60 @@ checkpoint::TrainState capture_state(int64_t step, const AdamW& optimizer, const
 }
 
 int64_t restore_state(const checkpoint::TrainState& state, AdamW& optimizer, const std::vector<Parameter>& buffers,
-                      const RunRecord& record, const std::string& origin, const parallel::ShardedModel* shared) {
+                      const RunRecord& record, const std::string& origin) {
   const auto changes = compare_recipes(section(state, "recipe", origin), record.recipe, origin);
   compare_base(section(state, "base", origin), record.base, origin);
   const Json updates = section(state, "updates", origin);
   const at::NoGradGuard no_grad;
   StoredTensors stored(state, origin);
-  if (shared != nullptr) restore_shared(stored, updates, optimizer, *shared, origin);
-  for (size_t i = 0; shared == nullptr && i < optimizer.parameters().size(); ++i) {
+  for (size_t i = 0; i < optimizer.parameters().size(); ++i) {
     const Parameter& parameter = optimizer.parameters()[i];
     stored.restore(kParam + parameter.name, parameter.value.detach());
     stored.restore(kExpAvg + parameter.name, optimizer.states()[i].exp_avg);
     stored.restore(kExpAvgSq + parameter.name, optimizer.states()[i].exp_avg_sq);
-    if (!updates.contains(parameter.name)) input_error(origin, ": no update count for ", parameter.name);
-    optimizer.states()[i].updates = updates.at(parameter.name).get<int64_t>();
+    optimizer.states()[i].updates = update_count(updates, parameter.name, origin);
   }
-  for (const Parameter& buffer : buffers) {
-    if (shared != nullptr) {
-      check_buffer(stored, buffer, origin);
-    } else {
-      stored.restore(kBuffer + buffer.name, buffer.value);
-    }
-  }
+  for (const Parameter& buffer : buffers) stored.restore(kBuffer + buffer.name, buffer.value);
   stored.expect_empty();
+  for (const std::string& change : changes) log_info("resuming with another ", change);
+  return state.info.at("step").get<int64_t>();
+}
+
+Json write_shared_state(int64_t step, const AdamW& optimizer, const std::vector<Parameter>& buffers,
+                        const RunRecord& record, const parallel::ShardedModel& shared,
+                        const std::filesystem::path& file) {
+  const at::NoGradGuard no_grad;
+  dist::Comm& world = *shared.comms().world;
+  std::optional<checkpoint::SlicedWriter> writer;
+  if (world.rank() == 0) writer.emplace(start_file(file, buffers, shared));
+  for (const char* kind : kKinds) {
+    shared.collect(pieces_of_kind(optimizer, kind),
+                   [&](const std::string& name, int64_t begin, const at::Tensor& elements) {
+                     writer->write(kind + name, begin, elements);
+                   });
+  }
+  if (writer) writer->close();
+  return {
+      {"step", step}, {"recipe", record.recipe}, {"base", record.base}, {"updates", updates_of_all(optimizer, world)}};
+}
+
+int64_t restore_shared_state(const checkpoint::TrainState& state, AdamW& optimizer,
+                             const std::vector<Parameter>& buffers, const RunRecord& record, const std::string& origin,
+                             const parallel::ShardedModel& shared, model::SliceReader& values) {
+  const auto changes = compare_recipes(section(state, "recipe", origin), record.recipe, origin);
+  compare_base(section(state, "base", origin), record.base, origin);
+  const Json updates = section(state, "updates", origin);
+  const at::NoGradGuard no_grad;
+  if (shared.comms().world->rank() == 0) check_shared_tensors(state, buffers, shared, origin);
+  for (const auto& [name, shape] : shared.trained_shapes()) update_count(updates, name, origin);
+  for (const char* kind : kKinds) {
+    shared.scatter(pieces_of_kind(optimizer, kind), [&](const std::string& name, int64_t begin, const at::Tensor& out) {
+      values.read(kind + name, begin, out);
+    });
+  }
+  for (size_t i = 0; i < optimizer.parameters().size(); ++i) {
+    optimizer.states()[i].updates = update_count(updates, optimizer.parameters()[i].name, origin);
+  }
   for (const std::string& change : changes) log_info("resuming with another ", change);
   return state.info.at("step").get<int64_t>();
 }

@@ -3,11 +3,12 @@
 #include <map>
 
 #include "asterism/core/error.h"
+#include "asterism/model/lora.h"
 
 namespace asterism::train {
 
 SharedParameters share_parameters(model::Model& model, std::vector<Parameter> whole, const parallel::MeshComms& comms,
-                                  bool strict) {
+                                  bool strict, model::SliceReader* values) {
   std::map<std::string, bool> decays;
   std::vector<parallel::TrainedTensor> trained;
   for (const Parameter& parameter : whole) {
@@ -20,22 +21,25 @@ SharedParameters share_parameters(model::Model& model, std::vector<Parameter> wh
     trained.push_back({parameter.name, parameter.value});
   }
   SharedParameters shared;
-  shared.model = parallel::ShardedModel::share(model, trained, comms, {.strict = strict});
+  shared.model = parallel::ShardedModel::share(model, trained, comms, {.strict = strict}, values);
   for (const parallel::TrainedPiece& piece : shared.model->pieces()) {
     shared.parameters.push_back({piece.name, piece.value, decays.at(piece.name)});
   }
   return shared;
 }
 
-std::map<std::string, at::Tensor> whole_values(parallel::ShardedModel& shared) {
-  std::map<std::string, at::Tensor> values;
-  const bool is_first = shared.comms().world->rank() == 0;
-  const std::vector<parallel::TrainedPiece> pieces = shared.pieces();
-  shared.for_each_whole([&](size_t i) { return pieces[i].value; },
-                        [&](const std::string& name, const at::Tensor& whole) {
-                          if (is_first) values[name] = whole.clone();
-                        });
-  return values;
+model::Weights adapter_outlines(const model::Model& model, const parallel::ShardedModel& shared,
+                                const std::vector<std::string>& modules_to_save) {
+  std::map<std::string, at::Tensor> outlines;
+  for (const auto& [name, shape] : shared.trained_shapes()) {
+    outlines[name] = model::outline(shape, shared.trained_type());
+  }
+  for (const model::TensorSpec& spec : model::match_modules(model.config, modules_to_save)) {
+    if (!is_buffer(spec)) continue;
+    outlines[spec.name] =
+        model::outline(spec.shape, spec.role == model::TensorRole::kTable ? at::kLong : shared.trained_type());
+  }
+  return with_values(model, outlines);
 }
 
 void take_gradients(const std::vector<Parameter>& parameters, const parallel::ShardedModel& shared) {

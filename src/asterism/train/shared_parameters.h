@@ -18,12 +18,13 @@ struct SharedParameters {
 };
 
 /// Shares `model`, whose trained tensors are `whole` (full_parameters, lora_parameters). The whole tensors are given
-/// up. InputError for what cannot be shared.
+/// up. Outlines are read from `values` (ShardedModel::share). InputError for what cannot be shared.
 SharedParameters share_parameters(model::Model& model, std::vector<Parameter> whole, const parallel::MeshComms& comms,
-                                  bool strict);
+                                  bool strict, model::SliceReader* values = nullptr);
 
-/// The trained tensors, whole, on the first rank; nothing on the others. All ranks call it.
-std::map<std::string, at::Tensor> whole_values(parallel::ShardedModel& shared);
+/// The weights of an adapter of the shared model as outlines: pairs, and the tensors of `modules_to_save`.
+model::Weights adapter_outlines(const model::Model& model, const parallel::ShardedModel& shared,
+                                const std::vector<std::string>& modules_to_save);
 
 /// Lets the optimizer see the gradients of the step that has been run.
 void take_gradients(const std::vector<Parameter>& parameters, const parallel::ShardedModel& shared);
