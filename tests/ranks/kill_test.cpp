@@ -127,7 +127,7 @@ TEST_F(KilledRanks, WalkTheRoadOfOneRankThatNobodyDisturbed) {
 TEST_F(KilledRanks, ARankThatIsStoppedEndsAll) {
   // It takes the time-out of 30 s each; the short form is Misbehaviour.EndsAllRanksAndIsNamed/stops in tests/dist.
   if (!is_long()) GTEST_SKIP() << "set ASTERISM_LONG=1";
-  for (const Moment moment : {Moment::kStep, Moment::kLoad}) {
+  for (const Moment moment : {Moment::kStep, Moment::kSave}) {
     for (const int rank : {0, 1}) {
       SCOPED_TRACE(text("rank ", rank));
       const ProgramResult ended = live_and_signal(2, rank, moment, SIGSTOP);

@@ -54,10 +54,12 @@ void with_zero_gradients(const parallel::MeshRequest& mesh, const RankBody& body
 }
 
 TEST(RankFaults, EachExpertIsCountedOnceInTheNorm) {  // TC2: 7.236068 where norms of ranks were averaged
-  with_zero_gradients({.expert = 2}, [](const SharedParameters& shared, int rank) {
-    set_gradient(shared, /*is_expert=*/true, rank == 0 ? std::vector<float>{2, 4} : std::vector<float>{6, 8});
-    EXPECT_NEAR(inspect_gradients(*shared.model).norm, 10.954451, 1e-6);
-  });
+  for (const int copies : {1, 2}) {
+    with_zero_gradients({.expert = 2, .replicate = copies}, [](const SharedParameters& shared, int rank) {
+      set_gradient(shared, /*is_expert=*/true, rank == 0 ? std::vector<float>{2, 4} : std::vector<float>{6, 8});
+      EXPECT_NEAR(inspect_gradients(*shared.model).norm, 10.954451, 1e-6);
+    });
+  }
 }
 
 TEST(RankFaults, AllRanksClipByOneNormOfExpertsAndDenseWeights) {  // TC2b: each group clipped by its own
