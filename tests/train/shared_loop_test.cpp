@@ -216,8 +216,11 @@ TEST_F(SharedLoop, StrictRunsAreTheSameInEveryBitAlsoWhenResumedUnderAnotherLayo
     recipe.schedule.decay = Decay::kConstant;  // the same rates in runs of two steps and of four
     const fs::path expected = run(recipe, text("strict", lora), 4, {1, {}}, /*strict=*/true);
     // The first half under one layout, the second under another.
-    const std::vector<std::pair<Layout, Layout>> changes = {
-        {{2, {2, 2, 1}}, {3, {1, 3, 1}}}, {{4, {2, 2, 2}}, {1, {}}}, {{1, {}}, {2, {1, 1, 2}}}};
+    const std::vector<std::pair<Layout, Layout>> changes = {{{2, {2, 2, 1}}, {3, {1, 3, 1}}},
+                                                            {{4, {2, 2, 2}}, {1, {}}},
+                                                            {{1, {}}, {2, {1, 1, 2}}},
+                                                            {{4, {2, 4, 1}}, {4, {4, 4, 1}}},
+                                                            {{4, {2, 4, 1}}, {4, {1, 4, 1}}}};  // TC15: the last two
     for (size_t i = 0; i < changes.size(); ++i) {
       SCOPED_TRACE(::testing::Message() << changes[i].first << ", then " << changes[i].second
                                         << (lora ? ", LoRA" : ""));
