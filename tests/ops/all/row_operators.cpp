@@ -6,7 +6,9 @@
 #include "asterism/ops/column_sum.h"
 #include "asterism/ops/exact_sum.h"
 #include "asterism/ops/hyper_connection.h"
+#include "asterism/ops/matmul.h"
 #include "asterism/ops/rms_norm.h"
+#include "asterism/ops/rms_norm_rope.h"
 #include "asterism/ops/rope.h"
 #include "asterism/ops/swiglu.h"
 #include "tests/ops/all/checks.h"
@@ -95,6 +97,30 @@ Operator rope_operator() {
               .same_bits_at_levels = true};
   answer_for_rows(op);
   op.answers.insert({Property::kExtremes, kLinear});
+  return op;
+}
+
+Operator rms_norm_rope_operator() {
+  Operator op{.name = "RmsNormRope",
+              .make =
+                  [](Shape shape, int64_t rows) {
+                    const int64_t width = at_shape(shape, 4, 16, 64), n = at_shape(shape, 7, 133, 320);
+                    const ops::RopeConfig config{.width = width, .theta = 100.0};
+                    return Problem{.inputs = {random_leaf({rows, 3, n}, "x")},
+                                   .run = [config, rows](const Inputs& in) -> Outputs {
+                                     const auto type = ops::sum_type(in[0].scalar_type());
+                                     const auto table = ops::make_rope_table(config, at::arange(rows), type);
+                                     return {ops::rms_norm_rope(in[0], 1e-6, table)};
+                                   },
+                                   .observe = {}};
+                  },
+              .narrow = {kNarrow},
+              .same_bits_at_levels = true};
+  answer_for_rows(op);
+  op.answers.insert({Property::kExtremes, Answer([op] {
+                       expect_extremes_are_fine(op, 0, 1e12);
+                       expect_extremes_are_fine(op, 0, 1e-12);
+                     })});
   return op;
 }
 
@@ -234,6 +260,7 @@ std::vector<Operator> row_operators() {
           rms_norm_operator("UnweightedRmsNorm", false),
           swiglu_operator(),
           rope_operator(),
+          rms_norm_rope_operator(),
           site_operator("HyperConnectionPre", true),
           site_operator("HyperConnectionHead", false),
           mix_operator(),
