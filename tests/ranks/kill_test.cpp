@@ -125,7 +125,8 @@ TEST_F(KilledRanks, WalkTheRoadOfOneRankThatNobodyDisturbed) {
 }
 
 TEST_F(KilledRanks, ARankThatIsStoppedEndsAll) {
-  // It takes the time-out of 30 s each; the short form is Misbehaviour.EndsAllRanksAndIsNamed/stops in tests/dist.
+  // It takes the time-out of 30 s each, and five minutes before the ranks have met. The short form is
+  // Misbehaviour.EndsAllRanksAndIsNamed/stops in tests/dist.
   if (!is_long()) GTEST_SKIP() << "set ASTERISM_LONG=1";
   for (const Moment moment : {Moment::kStep, Moment::kSave}) {
     for (const int rank : {0, 1}) {
