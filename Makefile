@@ -13,7 +13,8 @@ help:
 	@echo "make build       build/asterism"
 	@echo "make quickstart  fine-tune a tiny model on the bundled conversations and show what it learned"
 	@echo "make test        tools/check, all C++ tests, comparison with Hugging Face transformers"
-	@echo "make test-long   all tests, with long campaigns, under the address and undefined-behaviour sanitizers"
+	@echo "make test-long   all tests, with long campaigns, under the address and undefined-behaviour sanitizers;"
+	@echo "                 those whose ranks are threads under the thread sanitizer"
 	@echo "make bench       time and memory of training steps, operators and data; bench/results/latest.json"
 	@echo "make check       the rules of CONTRIBUTING.md that a program can check"
 	@echo "make format      clang-format on all C++ files"
@@ -42,6 +43,9 @@ test-long: setup
 	@CXX="$$(cat build/compiler)" cmake --preset asan >/dev/null
 	@ninja -C build/asan -j $(JOBS)
 	@ASTERISM_LONG=1 tools/with-sanitizers ctest --test-dir build/asan --output-on-failure
+	@CXX="$$(cat build/compiler)" cmake --preset tsan >/dev/null
+	@ninja -C build/tsan -j $(JOBS) parallel_test dist_test
+	@tools/with-sanitizers ctest --test-dir build/tsan --output-on-failure --tests-regex '^(parallel|dist)$$'
 
 bench: configure
 	@ninja -C build -j $(JOBS) asterism bench_data bench_load bench_train_step bench_operators

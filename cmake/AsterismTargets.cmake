@@ -35,13 +35,17 @@ function(asterism_library)
   endif()
 endfunction()
 
-# asterism_isa_kernels(TARGET asterism_ops_cpu LEVELS avx2 ... SRCS ...): compiles each source once per level of
-# ops/cpu/level.h, into the namespace isa_<level>, and adds the objects to the target; one is chosen at run time.
-# On other processors nothing is compiled. Never -march=native: it knows no AVX-512 on some processors that have it.
+# asterism_isa_kernels(TARGET asterism_ops_cpu LEVELS avx2 ... SRCS ... [PORTABLE]): compiles each source once per level
+# of ops/cpu/level.h, into the namespace isa_<level>, and adds the objects to the target; one is chosen at run time.
+# Other processors than x86-64 get isa_portable with PORTABLE (sources without intrinsics), otherwise nothing.
+# Never -march=native: it knows no AVX-512 on some processors that have it.
 function(asterism_isa_kernels)
-  cmake_parse_arguments(ARG "" "TARGET" "LEVELS;SRCS" ${ARGN})
+  cmake_parse_arguments(ARG "PORTABLE" "TARGET" "LEVELS;SRCS" ${ARGN})
   if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
-    return()
+    if(NOT ARG_PORTABLE)
+      return()
+    endif()
+    set(ARG_LEVELS portable)
   endif()
   set(flags_avx2 -mavx2 -mfma)
   set(flags_avx512 ${flags_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512)

@@ -265,7 +265,7 @@ TEST_F(CmdExport, AfterAKillTheSecondRunContinuesToTheSameResult) {
   const auto last = run_asterism(command("merged", {"--shard-size", "50KB", "--workers", "1"}));
   EXPECT_EQ(last.exit_code, 0) << last.err;
   if (killed < rounds) return;
-  EXPECT_NE(last.err.find("continuing a conversion: "), std::string::npos) << last.err;
+  EXPECT_NE(last.err.find("continuing a merge: "), std::string::npos) << last.err;
   EXPECT_TRUE(same_tensors(stored_tensors_of(folder_ / "out"), stored_tensors_of(folder_ / "whole")));
   EXPECT_EQ(record()["adapted"], record("whole")["adapted"]);
 }

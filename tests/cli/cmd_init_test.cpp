@@ -6,6 +6,7 @@
 #include "asterism/core/log.h"
 #include "tests/data/tokenizer_files.h"
 #include "tests/support/conversions.h"
+#include "tests/support/program.h"
 #include "tests/support/temporary_folder.h"
 
 namespace asterism::cli {
@@ -13,6 +14,7 @@ namespace {
 
 using testing::error_of;
 using testing::golden;
+using testing::run_asterism;
 using testing::TemporaryFolder;
 
 InitArgs arguments(const std::filesystem::path& out, uint64_t seed) {
@@ -76,6 +78,19 @@ TEST(CmdInit, TheStorageOfTheReleaseHoldsTheSameValues) {
     const std::string report = ::testing::internal::GetCapturedStdout();
     EXPECT_EQ(exit_code, 0) << report;
   }
+}
+
+TEST(CmdInit, WarnsOfRatiosThatTransformersCannotRead) {
+  const TemporaryFolder folder;
+  auto config = testing::conversion_config_json(0);
+  config["compress_ratios"] = {0, 4, 16};
+  folder.write("config.json", config.dump());
+  const auto native =
+      run_asterism({"init", "--config", folder / "config.json", "--out", folder / "native", "--layout", "native"});
+  EXPECT_EQ(native.exit_code, 0) << native.err;
+  EXPECT_NE(native.err.find("warning: config.json: compress_ratios holds 16"), std::string::npos) << native.err;
+  const auto hf = run_asterism({"init", "--config", folder / "config.json", "--out", folder / "hf"});
+  EXPECT_EQ(hf.err.find("warning"), std::string::npos) << hf.err;
 }
 
 TEST(CmdInit, RefusesAnExistingFolderAndLeavesNothing) {

@@ -27,6 +27,22 @@ TEST(Matmul, TheThreeOrdersAgreeWithTheDefinition) {
   }
 }
 
+// A library may have fast code for dense operands only, and fall back to another order of sums, a hundred times slower,
+// for slices. The order shows in the bits.
+TEST(Matmul, SlicesGiveTheBitsOfTheirCopies) {
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    const at::Tensor x = random_tensor({96, 600}, "x").to(type), w = random_tensor({80, 600}, "w").to(type);
+    const at::Tensor x_MK = x.narrow(1, 64, 512), w_NK = w.narrow(1, 64, 512);
+    EXPECT_TRUE(at::equal(matmul_nt(x_MK, w_NK), matmul_nt(x_MK.contiguous(), w_NK.contiguous()))) << type;
+    const at::Tensor wide = random_tensor({512, 160}, "wide").to(type), w_KN = wide.narrow(1, 40, 80);
+    EXPECT_TRUE(at::equal(matmul_nn(x_MK, w_KN), matmul_nn(x_MK.contiguous(), w_KN.contiguous()))) << type;
+    const at::Tensor x_KM = wide.narrow(1, 60, 96);
+    EXPECT_TRUE(at::equal(matmul_tn(x_KM, w_KN), matmul_tn(x_KM.contiguous(), w_KN.contiguous()))) << type;
+    const at::Tensor thin = random_tensor({1024, 512}, "thin").to(type), other_NK = thin.slice(0, 0, 1024, 2);
+    EXPECT_TRUE(at::equal(matmul_nt(x_MK, other_NK), matmul_nt(x_MK, other_NK.contiguous()))) << type;
+  }
+}
+
 TEST(Matmul, MixedTypesTakeTheTypeOfTheFirstOperandOrTheOneAskedFor) {
   const at::Tensor x = random_tensor({3, 6}, "x").to(at::kBFloat16), w = random_tensor({2, 6}, "w").to(at::kFloat);
   EXPECT_EQ(matmul_nt(x, w).scalar_type(), at::kBFloat16);
@@ -47,6 +63,12 @@ TEST(Matmul, BatchedAndAccumulatedProducts) {
   at::Tensor sum = at::ones({4, 2}, at::kDouble);
   matmul_accumulate(sum, a[0], b[0]);
   EXPECT_LE(relative_difference(sum, 1 + got[0]), 1e-14);
+  for (const int64_t k : {3, 100}) {
+    const at::Tensor left = random_tensor({6, k}, "left").to(at::kFloat), right = random_tensor({k, 4}, "right");
+    at::Tensor total = at::ones({6, 4});
+    matmul_accumulate(total, left, right.to(at::kFloat));
+    EXPECT_LE(relative_difference(total, 1 + left.to(at::kDouble).matmul(right)), 1e-6) << k;
+  }
 }
 
 TEST(Matmul, ShapesThatDoNotFitAreRefused) {

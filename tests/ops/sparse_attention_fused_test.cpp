@@ -8,10 +8,10 @@
 #include <functional>
 
 #include "asterism/ops/cpu/level.h"
-#include "asterism/ops/cpu/scratch.h"
 #include "asterism/ops/sparse_attention_reference.h"
 #include "tests/support/attention_problem.h"
 #include "tests/support/gradients.h"
+#include "tests/support/kernel_levels.h"
 #include "tests/support/precision.h"
 
 namespace asterism::ops {
@@ -22,6 +22,7 @@ using asterism::testing::AttentionCase;
 using asterism::testing::AttentionKind;
 using asterism::testing::AttentionProblem;
 using asterism::testing::make_attention;
+using asterism::testing::poison_scratch;
 using asterism::testing::random_tensor;
 using asterism::testing::relative_l2;
 using cpu::Level;
@@ -29,39 +30,19 @@ using cpu::Level;
 constexpr AttentionKind kKinds[] = {AttentionKind::kWindowOnly, AttentionKind::kAllVisible, AttentionKind::kSelected};
 
 void at_every_level(const std::function<void()>& check) {
-  for (const Level level : {Level::kAvx2, Level::kAvx512, Level::kAvx512Bf16}) {
-    if (level > cpu::highest_level()) continue;
-    SCOPED_TRACE(std::string(cpu::level_name(level)));
-    cpu::choose_level(level);
-    check();
-  }
+  asterism::testing::at_every_level(Level::kAvx2, check);
 }
 
-// Restores level and number of threads.
 class FusedAttention : public ::testing::Test {
  protected:
   void SetUp() override {
     if (!cpu::level_of_name("avx2") || cpu::highest_level() < Level::kAvx2) GTEST_SKIP() << "no kernels for this CPU";
     if (ReferenceAttention::is_wanted()) GTEST_SKIP() << "the reference is to be used";
   }
-  ~FusedAttention() override {
-    cpu::choose_level(level_);
-    at::set_num_threads(threads_);
-  }
 
  private:
-  Level level_ = cpu::level();
-  int threads_ = at::get_num_threads();
+  asterism::testing::KernelSettings restored_;
 };
-
-// What a kernel reads without having written it shows as NaN.
-void poison_scratch() {
-  constexpr size_t kBytes = 6 << 20;
-  at::parallel_for(0, at::get_num_threads(), 1, [](int64_t, int64_t) {
-    auto* numbers = static_cast<float*>(cpu::thread_scratch(kBytes));
-    std::fill(numbers, numbers + kBytes / sizeof(float), NAN);
-  });
-}
 
 // o, lse and the gradients of q, kv, sink, entries.
 std::vector<at::Tensor> everything(const AttentionProblem& s) {

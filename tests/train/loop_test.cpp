@@ -308,10 +308,12 @@ TEST(Loop, MetricsHaveTheKeysOfTheInterface) {
   run(small_recipe(), folder.path(), 2);
   const auto rows = metrics_of(folder.path());
   ASSERT_EQ(rows.size(), 2u);
-  for (const char* key : {"step", "epoch", "loss", "tokens", "input_tokens", "rows", "lr", "grad_norm", "seconds",
-                          "tokens_per_second", "peak_memory_bytes", "expert_load_std", "dead_experts"}) {
+  for (const char* key :
+       {"step", "epoch", "loss", "tokens", "input_tokens", "rows", "lr", "grad_norm", "seconds", "tokens_per_second",
+        "peak_memory_bytes", "expert_load_std", "dead_experts", "expert_load_max"}) {
     EXPECT_TRUE(rows[0].contains(key)) << key;
   }
+  for (const char* key : {"communication", "rank_seconds"}) EXPECT_FALSE(rows[0].contains(key)) << key;
   EXPECT_TRUE(rows[1].contains("eval_loss"));
   EXPECT_EQ(rows[0]["rows"], 4);
 }

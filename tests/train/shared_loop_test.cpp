@@ -216,8 +216,11 @@ TEST_F(SharedLoop, StrictRunsAreTheSameInEveryBitAlsoWhenResumedUnderAnotherLayo
     recipe.schedule.decay = Decay::kConstant;  // the same rates in runs of two steps and of four
     const fs::path expected = run(recipe, text("strict", lora), 4, {1, {}}, /*strict=*/true);
     // The first half under one layout, the second under another.
-    const std::vector<std::pair<Layout, Layout>> changes = {
-        {{2, {2, 2, 1}}, {3, {1, 3, 1}}}, {{4, {2, 2, 2}}, {1, {}}}, {{1, {}}, {2, {1, 1, 2}}}};
+    const std::vector<std::pair<Layout, Layout>> changes = {{{2, {2, 2, 1}}, {3, {1, 3, 1}}},
+                                                            {{4, {2, 2, 2}}, {1, {}}},
+                                                            {{1, {}}, {2, {1, 1, 2}}},
+                                                            {{4, {2, 4, 1}}, {4, {4, 4, 1}}},
+                                                            {{4, {2, 4, 1}}, {4, {1, 4, 1}}}};  // TC15: the last two
     for (size_t i = 0; i < changes.size(); ++i) {
       SCOPED_TRACE(::testing::Message() << changes[i].first << ", then " << changes[i].second
                                         << (lora ? ", LoRA" : ""));
@@ -241,6 +244,30 @@ TEST_F(SharedLoop, ACheckpointOfOneRankResumesOnManyAndBack) {
   const fs::path back = run(constant, "back", 2, {3, {3, 3, 1}});
   run(constant, "back", 4, kAlone);
   expect_close_runs(back, expected, 4);
+}
+
+TEST_F(SharedLoop, MetricsTellWhatTheRanksDid) {
+  const fs::path folder = run(shared_recipe(false), "metrics", 2, {4, {2, 2, 2}});
+  const auto rows = logged_steps(folder);
+  ASSERT_EQ(rows.size(), 2u);
+  for (const auto& row : rows) {
+    for (const char* key : {"rank_seconds", "rank_wait_seconds", "rank_peak_memory_bytes"}) {
+      ASSERT_EQ(row[key].size(), 4u) << key;
+      for (const auto& value : row[key]) EXPECT_GT(value.get<double>(), 0.0) << key;
+    }
+    for (size_t r = 0; r < 4; ++r) EXPECT_LT(row["rank_wait_seconds"][r], row["rank_seconds"][r]);
+    const auto& communication = row["communication"];
+    for (const char* kind : {"shard all_gather", "shard reduce_scatter", "expert all_to_all", "replicate all_reduce"}) {
+      ASSERT_TRUE(communication.contains(kind)) << kind;
+      EXPECT_GT(communication[kind]["calls"], 0) << kind;
+      EXPECT_GT(communication[kind]["bytes"], 0) << kind;
+      EXPECT_GT(communication[kind]["wait_seconds"], 0.0) << kind;
+      EXPECT_GT(communication[kind]["overlap_seconds"], 0.0) << kind;
+    }
+  }
+  // The same work every step; a gather that runs ahead may belong to the step before.
+  EXPECT_EQ(rows[0]["communication"]["expert all_to_all"]["calls"],
+            rows[1]["communication"]["expert all_to_all"]["calls"]);
 }
 
 }  // namespace

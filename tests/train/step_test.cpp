@@ -104,6 +104,8 @@ TEST(ExpertLoad, ReportsSpreadAndDeadExperts) {
   const at::Tensor skewed = at::tensor({8, 0, 0, 0}, at::kLong).view({1, 4});
   EXPECT_NEAR(expert_load_report(skewed).std, std::sqrt(3.0), 1e-12);
   EXPECT_EQ(expert_load_report(skewed).dead_experts, 3);
+  const at::Tensor two = at::tensor({8, 0, 0, 0, 1, 3, 2, 2}, at::kLong).view({2, 4});
+  EXPECT_EQ(expert_load_report(two).largest_L, (std::vector<double>{4.0, 1.5}));
 }
 
 }  // namespace

@@ -170,8 +170,8 @@ class Conversion {
     uint64_t kept = 0;
     for (const auto& [name, file] : record.files()) kept += file.bytes;
     if (kept > 0) {
-      log_info("continuing a conversion: ", record.files().size(), " of ", plan_.files.size(), " files (",
-               kept / kMegabyte, " MB) are complete");
+      log_info("continuing a ", request_.edit ? "merge" : "conversion", ": ", record.files().size(), " of ",
+               plan_.files.size(), " files (", kept / kMegabyte, " MB) are complete");
     }
     workers_.resize(workers);
     file_losses_.resize(plan_.files.size());

@@ -1,6 +1,7 @@
 #include <filesystem>
 
 #include "asterism/checkpoint/hf_checkpoint.h"
+#include "asterism/checkpoint/storage.h"
 #include "asterism/cli/command_line.h"
 #include "asterism/cli/commands.h"
 #include "asterism/cli/session.h"
@@ -57,6 +58,7 @@ int run_init(const InitArgs& args) {
   if (!args.tokenizer.empty()) copy_tokenizer(args.tokenizer, "", folder.staging());
   folder.publish();
   log_info("wrote ", args.out);
+  for (const std::string& warning : checkpoint::config_warnings(config, spelling)) log_warning(warning);
   return kDone;
 }
 

@@ -262,7 +262,7 @@ int train_on_rank(const TrainArgs& args, train::Recipe& recipe, const std::share
     input_error("schedule.warmup_steps: ", recipe.schedule.warmup_steps, " exceeds the ", steps, " steps of the run");
   }
   if (args.dry_run) {
-    std::cout << recipe_to_yaml(recipe);
+    if (is_first) std::cout << recipe_to_yaml(recipe);
     say_what_a_checkpoint_takes(recipe, model.config);
     log_info("dry run: the recipe, the model and the data are fine; ", steps, " steps of ", recipe.train.batch,
              " rows");

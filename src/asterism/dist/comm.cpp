@@ -1,6 +1,5 @@
 #include "asterism/dist/comm.h"
 
-#include <chrono>
 #include <cstring>
 #include <functional>
 
@@ -56,6 +55,7 @@ void Pending::wait() {
   const std::unique_ptr<Work> work = std::move(work_);
   work->wait();
   if (finish_) std::exchange(finish_, {})();
+  traffic_->overlap_seconds += std::chrono::duration<double>(start - started_).count();
   traffic_->wait_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
@@ -102,6 +102,7 @@ template <typename Start>
 Pending Comm::begin(std::string_view collective, std::string_view what, int64_t bytes_sent, const Start& start) {
   Pending pending;
   pending.traffic_ = &count(collective, what, bytes_sent);
+  pending.started_ = std::chrono::steady_clock::now();
   const auto describe_now = [this, collective, what = std::string(what)] { return describe(collective, what); };
   try {
     pending.work_ = std::make_unique<DescribedWork>(start(), describe_now);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -16,8 +17,9 @@ enum class Reduction { kSum, kMax };
 /// What the collectives of one kind and name did on this rank.
 struct Traffic {
   int64_t calls = 0;
-  int64_t bytes_sent = 0;     // to other ranks, payload only
-  double wait_seconds = 0.0;  // time that the caller stood still
+  int64_t bytes_sent = 0;        // to other ranks, payload only
+  double wait_seconds = 0.0;     // time that the caller stood still
+  double overlap_seconds = 0.0;  // between start and wait: the caller computed while bytes were on their way, or there
 };
 
 /// A collective that has been started; see Work for what its tensors may be used for. Must be waited for.
@@ -34,6 +36,7 @@ class Pending {
   std::unique_ptr<Work> work_;
   std::function<void()> finish_;  // what is left to do with the bytes that came
   Traffic* traffic_ = nullptr;
+  std::chrono::steady_clock::time_point started_ = {};
 };
 
 /// The ranks of one group. Every rank calls the same functions in the same order with tensors of agreeing sizes; `what`

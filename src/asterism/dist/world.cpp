@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <thread>
 
 #include "asterism/core/error.h"
@@ -20,13 +21,33 @@ constexpr std::chrono::milliseconds kLinger{2000}, kLingerPause{20};
 
 constexpr std::chrono::hours kUnlimited{24 * 365};
 
+std::vector<std::string> lines_of(const std::string& value) {
+  std::vector<std::string> lines;
+  std::istringstream stream(value);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+// Of a recipe only the first line that differs, or the message would be twice the recipe.
+std::string difference(const std::string& label, const std::string& value, const std::string& there) {
+  const std::vector<std::string> mine = lines_of(value), others = lines_of(there);
+  const auto at = static_cast<size_t>(std::ranges::mismatch(mine, others).in1 - mine.begin());
+  const auto line = [&](const std::vector<std::string>& lines) {
+    if (at >= lines.size()) return std::string("nothing");
+    return "'" + lines[at].substr(std::min(lines[at].find_first_not_of(' '), lines[at].size())) + "'";
+  };
+  const std::string place = mine.size() > 1 || others.size() > 1 ? text(", line ", at + 1, ",") : std::string();
+  return text(label, place, " is ", line(mine), ", on rank 0 ", line(others));
+}
+
 std::string differences(const Facts& reference, const Facts& facts) {
   std::string result;
   for (const auto& [label, value] : facts) {
     const auto expected = std::ranges::find(reference, label, &Facts::value_type::first);
-    const std::string there = expected == reference.end() ? "nothing" : "'" + expected->second + "'";
     if (expected != reference.end() && expected->second == value) continue;
-    result += text(result.empty() ? "" : ", ", label, " is '", value, "', on rank 0 ", there);
+    result += result.empty() ? "" : ", ";
+    result += expected == reference.end() ? text(label, " is '", value, "', on rank 0 nothing")
+                                          : difference(label, value, expected->second);
   }
   return result;
 }

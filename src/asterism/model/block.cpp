@@ -8,6 +8,7 @@
 #include "asterism/ops/linear.h"
 #include "asterism/ops/matmul.h"
 #include "asterism/ops/rms_norm.h"
+#include "asterism/ops/rms_norm_rope.h"
 #include "asterism/ops/rope.h"
 #include "asterism/ops/router.h"
 #include "asterism/ops/sparse_attention.h"
@@ -70,7 +71,7 @@ AttentionOutput attention(const AttentionWeights& w, const LayerSpec& spec, int6
       ops::rms_norm(project(y_TD, w.q_a_proj, layer, ProjectionId::kQueryA, context), w.q_a_norm, c.rms_norm_eps);
   at::Tensor q_THP =
       project(qr_TQ, w.q_b_proj, layer, ProjectionId::kQueryB, context).view({-1, c.num_heads, c.head_dim});
-  q_THP = ops::rope(ops::rms_norm(q_THP, {}, c.rms_norm_eps), table_T);
+  q_THP = ops::rms_norm_rope(q_THP, c.rms_norm_eps, table_T);
   at::Tensor kv_TP = project(y_TD, w.kv_proj, layer, ProjectionId::kKeyValue, context);
   kv_TP = ops::rope(ops::rms_norm(kv_TP, w.kv_norm, c.rms_norm_eps), table_T);
 
@@ -118,13 +119,14 @@ AttentionOutput attention(const AttentionWeights& w, const LayerSpec& spec, int6
   return output;
 }
 
-at::Tensor routed_experts(const MoeWeights& w, int64_t layer, const at::Tensor& y_TD, const at::Tensor& weight_TK,
-                          const StreamContext& context, LayerDecisions& decisions) {
+at::Tensor routed_experts(const MoeWeights& w, const ExpertCall& call, const StreamContext& context,
+                          LayerDecisions& decisions) {
   const Config& c = context.config;
-  if (context.placement) return context.placement->run_experts({layer, y_TD, weight_TK, c.swiglu_limit}, decisions);
+  if (context.placement) return context.placement->run_experts(call, decisions);
+  call.meanwhile();
   if (!decisions.dispatch) decisions.dispatch = ops::make_dispatch(decisions.expert_TK, c.num_experts);
-  return ops::grouped_experts(y_TD, weight_TK, *decisions.dispatch, w.gate_up.weight, w.down.weight, c.swiglu_limit,
-                              w.gate_up.lora, w.down.lora);
+  return ops::grouped_experts(call.y_TD, call.weight_TK, *decisions.dispatch, w.gate_up.weight, w.down.weight,
+                              call.limit, w.gate_up.lora, w.down.lora);
 }
 
 at::Tensor shared_expert(const MoeWeights& w, int64_t layer, const at::Tensor& y_TD, const StreamContext& context) {
@@ -173,8 +175,10 @@ UnitOutput moe_half(const MoeHalf& weights, const LayerSpec& spec, int64_t layer
   context.probe(layer, "router_ids", decisions.expert_TK);
   context.probe(layer, "router_weights", weight_TK);
 
-  at::Tensor out_TD = routed_experts(w, layer, y_TD, weight_TK, context, decisions);
-  out_TD = out_TD + shared_expert(w, layer, y_TD, context);
+  at::Tensor shared_TD;
+  const ExpertCall call{layer, y_TD, weight_TK, c.swiglu_limit,
+                        [&] { shared_TD = shared_expert(w, layer, y_TD, context); }};
+  const at::Tensor out_TD = routed_experts(w, call, context, decisions) + shared_TD;
   context.probe(layer, "mlp_out", out_TD);
 
   UnitOutput output;

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -44,6 +45,8 @@ struct ExpertCall {
   at::Tensor y_TD;       // compute type
   at::Tensor weight_TK;  // fp32 (fp64), weights of the chosen experts
   double limit = 0.0;    // of the SwiGLU
+  /// Work on this rank's own tokens that is called once, while they travel.
+  std::function<void()> meanwhile = {};
 };
 
 /// Where the weights of a model are when ranks share it; implemented in `parallel`. The model itself knows one rank.

@@ -15,14 +15,20 @@ bool use_onednn_fp32() {
   return yes;
 }
 
-// a bᵀ through oneDNN; plain dense tensors of any strides, no packing.
+// oneDNN has fast code for weights that are dense in either order. A slice of columns goes to its scalar reference,
+// which takes a hundred times as long and says nothing.
+at::Tensor dense(const at::Tensor& weight) {
+  return weight.is_contiguous() || weight.t().is_contiguous() ? weight : weight.contiguous();
+}
+
+// a bᵀ through oneDNN, no packing.
 at::Tensor onednn_nt(const at::Tensor& a, const at::Tensor& b) {
   static const auto op =
       c10::Dispatcher::singleton()
           .findSchemaOrThrow("mkldnn::_linear_pointwise", "")
           .typed<at::Tensor(const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&, std::string_view,
                             c10::List<std::optional<at::Scalar>>, std::optional<std::string_view>)>();
-  return op.call(a, b, std::nullopt, "none", c10::List<std::optional<at::Scalar>>(), "");
+  return op.call(a, dense(b), std::nullopt, "none", c10::List<std::optional<at::Scalar>>(), "");
 }
 
 at::ScalarType operand_type(const at::Tensor& a, const at::Tensor& b) {
@@ -76,7 +82,13 @@ at::Tensor matmul_batched(const at::Tensor& a_BMK, const at::Tensor& b_BKN) {
 
 void matmul_accumulate(const at::Tensor& dst_MN, const at::Tensor& a_MK, const at::Tensor& b_KN) {
   at::Tensor dst = dst_MN;
-  dst.addmm_(a_MK, b_KN);
+  // oneDNN's operator does not accumulate; a second pass over the result pays off when the product is long.
+  const bool is_long = a_MK.size(1) >= 64;
+  if (is_long && dst.scalar_type() == at::kFloat && use_onednn_fp32()) {
+    dst.add_(product(a_MK, b_KN, std::nullopt));
+  } else {
+    dst.addmm_(a_MK, b_KN);
+  }
 }
 
 at::ScalarType sum_type(at::ScalarType dtype) {

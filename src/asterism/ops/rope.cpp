@@ -5,7 +5,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "asterism/ops/matmul.h"
+#include "asterism/ops/rotation.h"
 
 namespace asterism::ops {
 
@@ -21,22 +21,12 @@ double pair_of_rotations(const RopeConfig& config, double rotations) {
          (2.0 * std::log(config.theta));
 }
 
-at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, bool inverse) {
-  const int64_t half = cos.size(1), width = 2 * half;
-  const at::ScalarType type = sum_type(x.scalar_type());
-  at::Tensor out = x.clone(at::MemoryFormat::Contiguous);
-  const auto pairs = [&](const at::Tensor& tensor) {
-    return tensor.narrow(-1, tensor.size(-1) - width, width).unflatten(-1, {half, 2});
-  };
-  at::Tensor c = cos.to(type), s = inverse ? sin.to(type).neg() : sin.to(type);
-  if (x.dim() == 3) {  // the heads of a token share its angle
-    c = c.unsqueeze(1);
-    s = s.unsqueeze(1);
-  }
-  const at::Tensor source = pairs(x).to(type), target = pairs(out);
-  const at::Tensor a = source.select(-1, 0), b = source.select(-1, 1);
-  target.select(-1, 0).copy_(a * c - b * s);
-  target.select(-1, 1).copy_(a * s + b * c);
+at::Tensor rotate(const at::Tensor& x, const RopeTable& table, bool inverse) {
+  const at::Tensor in = x.contiguous(), out = at::empty_like(in);
+  for_rotated_rows(in, table, inverse,
+                   [&]<typename S, typename T>(S, const cpu::Rotation<T>& rotation, int64_t begin, int64_t end) {
+                     cpu::rotate_rows<S, T>(rotation, values_of<S>(in), results_of<S>(out), begin, end);
+                   });
   return out;
 }
 
@@ -46,12 +36,12 @@ struct Rope : torch::autograd::Function<Rope> {
                             bool inverse) {
     ctx->save_for_backward({cos, sin});
     ctx->saved_data["inverse"] = inverse;
-    return rotate(x, cos, sin, inverse);
+    return rotate(x, {cos, sin}, inverse);
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const auto saved = ctx->get_saved_variables();
-    return {rotate(grads[0], saved[0], saved[1], !ctx->saved_data["inverse"].toBool()), at::Tensor(), at::Tensor(),
+    return {rotate(grads[0], {saved[0], saved[1]}, !ctx->saved_data["inverse"].toBool()), at::Tensor(), at::Tensor(),
             at::Tensor()};
   }
 };
@@ -82,12 +72,17 @@ RopeTable make_rope_table(const RopeConfig& config, const at::Tensor& position_M
   return {angle.cos().to(dtype), angle.sin().to(dtype)};
 }
 
-at::Tensor rope(const at::Tensor& x, const RopeTable& table, bool inverse) {
-  TORCH_CHECK(x.dim() == 2 || x.dim() == 3, "[rope] x must be [M, P] or [M, H, P], got ", x.sizes());
+void check_rope(const char* op, const at::Tensor& x, const RopeTable& table) {
+  TORCH_CHECK((x.dim() == 2 || x.dim() == 3) && x.size(-1) > 0, "[", op, "] x must be [M, P] or [M, H, P], got ",
+              x.sizes());
   TORCH_CHECK(table.cos.dim() == 2 && table.cos.sizes() == table.sin.sizes() && table.cos.size(0) == x.size(0) &&
                   2 * table.cos.size(1) <= x.size(-1),
-              "[rope] the table must be [", x.size(0), ", width / 2] with width <= ", x.size(-1), ", got cos ",
+              "[", op, "] the table must be [", x.size(0), ", width / 2] with width <= ", x.size(-1), ", got cos ",
               table.cos.sizes(), " and sin ", table.sin.sizes());
+}
+
+at::Tensor rope(const at::Tensor& x, const RopeTable& table, bool inverse) {
+  check_rope("rope", x, table);
   return Rope::apply(x, table.cos, table.sin, inverse);
 }
 

@@ -33,4 +33,7 @@ RopeTable make_rope_table(const RopeConfig& config, const at::Tensor& position_M
 /// arithmetic in fp32 (fp64 for fp64). Differentiable in x: the gradient is the opposite rotation.
 at::Tensor rope(const at::Tensor& x, const RopeTable& table, bool inverse = false);
 
+/// Throws, in the name of `op`, when the table does not fit x as described above.
+void check_rope(const char* op, const at::Tensor& x, const RopeTable& table);
+
 }  // namespace asterism::ops

@@ -39,11 +39,11 @@ ExpertExchange::ExpertExchange(std::string name, const ExpertWeights& all, int n
       outline_(outline_of(all)),
       tensors_(shard_experts(name_, all, num_experts, range_, *groups.expert_shard, read)) {}
 
-at::Tensor ExpertExchange::send(const TokenRoutes& routes, const at::Tensor& rows, const char* what) {
+ExpertExchange::Arriving ExpertExchange::start_send(const TokenRoutes& routes, const at::Tensor& rows,
+                                                    const char* what) {
   const at::Tensor received = empty_rows(routes.receive_rows, rows);
-  groups_.expert->all_to_all(received, rows.contiguous(), routes.receive_rows, routes.send_rows,
-                             text(name_, ": ", what));
-  return received;
+  return {received, groups_.expert->start_all_to_all(received, rows.contiguous(), routes.receive_rows, routes.send_rows,
+                                                     text(name_, ": ", what))};
 }
 
 at::Tensor ExpertExchange::send_back(const TokenRoutes& routes, const at::Tensor& rows, const char* what) {
@@ -108,19 +108,20 @@ struct ExchangeState : torch::CustomClassHolder {
   std::shared_ptr<const TokenRoutes> routes;
   double limit = 0.0;
   bool recording = false;
+  ExpertExchange::Arriving x_RD, weight_R;
   ExpertExchange::LocalRun run;
 };
 
-// Inputs: y [T, D], weights of the slots [T, K].
+// Inputs: y [T, D], weights of the slots [T, K]; their values are on their way already.
 struct ExchangeNode : torch::autograd::Function<ExchangeNode> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& y_TD, const at::Tensor& weight_TK,
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& /*y_TD*/, const at::Tensor& /*weight_TK*/,
                             const c10::intrusive_ptr<ExchangeState>& state) {
     ExpertExchange& exchange = *state->exchange;
     const TokenRoutes& routes = *state->routes;
-    const at::Tensor x_RD = exchange.send(routes, y_TD.index_select(0, routes.outgoing.token_R), "tokens");
-    const at::Tensor weight_R =
-        exchange.send(routes, weight_TK.reshape({-1}).index_select(0, routes.outgoing.slot_R), "weights of tokens");
-    state->run = exchange.compute(routes, x_RD, weight_R, state->limit, state->recording);
+    const at::Tensor x_RD = state->x_RD.wait();
+    state->run = exchange.compute(routes, x_RD, state->weight_R.wait(), state->limit, state->recording);
+    state->x_RD = {};
+    state->weight_R = {};
     at::Tensor out_RD = at::empty_like(x_RD);
     for (size_t c = 0; c < routes.calls.size(); ++c) {
       out_RD.narrow(0, routes.calls[c].first_row, routes.calls[c].rows).copy_(state->run.outputs[c].detach());
@@ -138,7 +139,7 @@ struct ExchangeNode : torch::autograd::Function<ExchangeNode> {
     const TokenRoutes& routes = *state.routes;
     const ops::Dispatch& outgoing = routes.outgoing;
     const at::Tensor grad_rows = grads[0].to(state.run.x_RD.scalar_type()).index_select(0, outgoing.token_R);
-    const at::Tensor grad_RD = exchange.send(routes, grad_rows, "gradients of results");
+    const at::Tensor grad_RD = exchange.start_send(routes, grad_rows, "gradients of results").wait();
     const auto [grad_x_RD, grad_weight_R] = exchange.differentiate(state.run, routes, grad_RD);
     state.run = {};
     const at::Tensor grad_y_RD = exchange.send_back(routes, grad_x_RD, "gradients of tokens");
@@ -159,6 +160,14 @@ at::Tensor ExpertExchange::run(const model::ExpertCall& call, model::LayerDecisi
   state->routes = std::static_pointer_cast<const TokenRoutes>(decisions.exchange);
   state->limit = call.limit;
   state->recording = at::GradMode::is_enabled();
+  {
+    const at::NoGradGuard no_grad;
+    const ops::Dispatch& outgoing = state->routes->outgoing;
+    state->x_RD = start_send(*state->routes, call.y_TD.index_select(0, outgoing.token_R), "tokens");
+    state->weight_R =
+        start_send(*state->routes, call.weight_TK.reshape({-1}).index_select(0, outgoing.slot_R), "weights of tokens");
+  }
+  if (call.meanwhile) call.meanwhile();
   return ExchangeNode::apply(call.y_TD, call.weight_TK, state);
 }
 

@@ -54,7 +54,16 @@ class ExpertExchange {
   std::pair<at::Tensor, at::Tensor> differentiate(const LocalRun& run, const TokenRoutes& routes,
                                                   const at::Tensor& grad_RD);
 
-  at::Tensor send(const TokenRoutes& routes, const at::Tensor& rows, const char* what);
+  // Rows on their way to the ranks of their experts; to be read when they have been waited for.
+  struct Arriving {
+    at::Tensor rows;
+    dist::Pending pending;
+    const at::Tensor& wait() {
+      pending.wait();
+      return rows;
+    }
+  };
+  Arriving start_send(const TokenRoutes& routes, const at::Tensor& rows, const char* what);
   at::Tensor send_back(const TokenRoutes& routes, const at::Tensor& rows, const char* what);
 
   std::string name_;

@@ -10,6 +10,7 @@
 #include "asterism/core/progress.h"
 #include "asterism/data/step_reader.h"
 #include "asterism/train/checkpointer.h"
+#include "asterism/train/rank_metrics.h"
 #include "asterism/train/run_ranks.h"
 #include "asterism/train/schedule.h"
 #include "asterism/train/shared_parameters.h"
@@ -77,6 +78,7 @@ class Loop {
                                       .workers = recipe_.data.workers};
     rows_.emplace(inputs_.train_data, reading, checkpoints_.first_row());
     Progress progress({.label = "train", .unit = "steps", .total = inputs_.steps, .first = done});
+    if (inputs_.shared != nullptr) rank_metrics_.emplace(*inputs_.shared);
     const auto start = Clock::now();
     for (int64_t step = done; step < inputs_.steps; ++step) {
       ranks_.set_step(step + 1);
@@ -181,6 +183,8 @@ class Loop {
     row["peak_memory_bytes"] = ranks_.largest(static_cast<int64_t>(peak_resident_bytes()), "peak memory");
     row["expert_load_std"] = load.std;
     row["dead_experts"] = load.dead_experts;
+    row["expert_load_max"] = load.largest_L;
+    if (rank_metrics_) row.update(rank_metrics_->of_step(seconds));
     return row;
   }
 
@@ -195,6 +199,7 @@ class Loop {
   const Recipe& recipe_;
   StepSettings settings_;
   RunRanks ranks_;
+  std::optional<RankMetrics> rank_metrics_;  // with several ranks
   AdamW optimizer_;
   Checkpointer checkpoints_;
   std::optional<data::StepReader> rows_;

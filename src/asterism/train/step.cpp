@@ -167,6 +167,8 @@ LoadReport expert_load_report(const at::Tensor& expert_load_LE) {
   const at::Tensor relative_LE = load_LE / ideal_L1;
   report.std = (relative_LE - 1.0).square().mean(1).sqrt().mean().item<double>();
   report.dead_experts = expert_load_LE.eq(0).sum().item<int64_t>();
+  const at::Tensor largest_L = relative_LE.amax(1);
+  for (int64_t i = 0; i < largest_L.size(0); ++i) report.largest_L.push_back(largest_L[i].item<double>());
   return report;
 }
 

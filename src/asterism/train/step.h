@@ -62,6 +62,7 @@ StepResult run_step(const model::Model& model, const std::vector<data::PackedRow
 struct LoadReport {
   double std = 0.0;
   int64_t dead_experts = 0;
+  std::vector<double> largest_L;  // of each layer: the load of its busiest expert / ideal
 };
 LoadReport expert_load_report(const at::Tensor& expert_load_LE);
 

@@ -1,7 +1,9 @@
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
+
+// For sources that are compiled once per level too: internal linkage, nothing of the standard library
+// (docs/decisions/010-kernels-per-level.md).
 
 namespace asterism::ops::cpu {
 
@@ -10,11 +12,11 @@ constexpr int64_t kLanes = 16;
 /// term(0) + ... + term(n - 1), terms of type T. A fixed order for every n that still vectorises: 16 interleaved
 /// partial sums in T, folded into fp64 every 2048 terms, so that rounding does not grow with n.
 template <typename T, typename Term>
-inline double sum_terms(int64_t n, Term term) {
+static inline double sum_terms(int64_t n, Term term) {
   constexpr int64_t kBlock = 2048;
   double total = 0.0;
   for (int64_t begin = 0; begin < n; begin += kBlock) {
-    const int64_t end = std::min(begin + kBlock, n);
+    const int64_t end = n - begin < kBlock ? n : begin + kBlock;
     T lane[kLanes] = {};
     int64_t i = begin;
     for (; i + kLanes <= end; i += kLanes) {
