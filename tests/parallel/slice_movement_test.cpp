@@ -13,7 +13,7 @@ struct Slice {
   int64_t begin = 0, count = 0;
 };
 
-// Of one tensor; the second list takes more than one stretch of 16 MiB, and begins within the slice of another rank.
+// Of one tensor; the second list takes more than one stretch of 8 MiB, and begins within the slice of another rank.
 const std::vector<std::vector<Slice>> kSlices = {
     {{0, 10}, {10, 0}, {5, 20}}, {{3, 7}, {0, 5'000'000}, {4'000'000, 3'000'001}}, {{0, 0}, {0, 0}, {0, 0}}};
 
@@ -57,7 +57,7 @@ TEST(SliceMovement, RankZeroGetsTheSlicesOfAll) {
           comm, begin, at::arange(begin, begin + count, at::kInt),
           [&](int64_t first, const at::Tensor& part) {
             EXPECT_TRUE(at::equal(part, at::arange(first, first + part.numel(), at::kInt)));
-            EXPECT_LE(part.nbytes(), size_t{16} << 20);
+            EXPECT_LE(part.nbytes(), size_t{8} << 20);
             elements += part.numel();
           },
           "numbers");

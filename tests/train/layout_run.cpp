@@ -151,12 +151,29 @@ LayoutResult run_layout(const LayoutCase& what, const parallel::MeshRequest& mes
   const train::SharedParameters shared =
       train::share_parameters(setup.model, std::move(setup.parameters), comms, what.strict);
   const auto collect = [&](LayoutResult& result, const std::string& kind, const ParameterValue& value) {
-    shared.model->for_each_whole(
-        [&](size_t i) {
-          const at::Tensor piece = value(i);
-          return piece.defined() ? piece : at::zeros_like(shared.parameters[i].value.detach());
-        },
-        [&](const std::string& name, const at::Tensor& whole) { result.tensors[kind + name] = whole.clone(); });
+    const auto piece_of = [&](size_t i) {
+      const at::Tensor piece = value(i);
+      return piece.defined() ? piece : at::zeros_like(shared.parameters[i].value.detach());
+    };
+    for (const auto& [name, shape] : shared.model->trained_shapes()) {
+      result.tensors[kind + name] = at::full(shape, NAN, shared.model->trained_type());
+    }
+    shared.model->collect(piece_of, [&](const std::string& name, int64_t begin, const at::Tensor& elements) {
+      result.tensors[kind + name].view({-1}).narrow(0, begin, elements.numel()).copy_(elements);
+    });
+    for (const auto& [name, shape] : shared.model->trained_shapes()) {
+      world->broadcast(result.tensors[kind + name], 0, name + ": for the test");
+    }
+    // What rank 0 has collected is what every rank has of it, copies of the model included.
+    std::vector<at::Tensor> parts;
+    for (size_t i = 0; i < shared.parameters.size(); ++i) parts.push_back(at::empty_like(piece_of(i)));
+    shared.model->scatter([&](size_t i) { return parts[i]; },
+                          [&](const std::string& name, int64_t begin, const at::Tensor& out) {
+                            parallel::read_held(result.tensors.at(kind + name), begin, out);
+                          });
+    for (size_t i = 0; i < parts.size(); ++i) {
+      EXPECT_TRUE(at::equal(parts[i], piece_of(i))) << kind << shared.parameters[i].name << " differs between ranks";
+    }
   };
   return run_steps(what, setup.model, shared.parameters, rows_of_rank(what, world->rank(), world->size()),
                    shared.model.get(), collect);

@@ -8,7 +8,7 @@ namespace asterism::parallel {
 
 namespace {
 
-constexpr int64_t kStretchBytes = 16 << 20;  // that rank 0 has in hand at a time
+constexpr int64_t kStretchBytes = 8 << 20;  // that rank 0 has in hand at a time
 
 /// Who wants or has which slice. The slices, laid one after the other in the order of ranks, move in stretches.
 struct SliceTable {
