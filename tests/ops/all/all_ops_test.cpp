@@ -1,9 +1,11 @@
 // Every operator against every property that an operator may have. An entry of the table (operator.h) answers for each
 // property: the general check, a check of its own, or the reason why it does not apply, which the test prints.
 
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include "tests/ops/all/checks.h"
+#include "tests/support/kernel_levels.h"
 
 namespace asterism::testing {
 namespace {
@@ -62,7 +64,14 @@ bool check_generally(const Operator& op, Property property) {
 
 using Pair = std::tuple<size_t, int>;
 
-class AllOps : public ::testing::TestWithParam<Pair> {};
+// One thread, unless a check is about more: tensors are small, and threads that wait for each other are not.
+class AllOps : public ::testing::TestWithParam<Pair> {
+ protected:
+  void SetUp() override { at::set_num_threads(1); }
+
+ private:
+  KernelSettings restored_;
+};
 
 TEST_P(AllOps, Hold) {
   const Operator& op = all_operators()[std::get<0>(GetParam())];
