@@ -20,6 +20,7 @@
 #include "asterism/model/initialize.h"
 #include "asterism/model/lora.h"
 #include "asterism/ops/matmul.h"
+#include "asterism/ops/tensor_memory.h"
 #include "asterism/train/optimizer.h"
 #include "asterism/train/step.h"
 
@@ -87,6 +88,13 @@ std::vector<train::Parameter> prepare(model::Model& model, const Options& option
   return train::lora_parameters(model);
 }
 
+model::Recompute recompute_mode(const std::string& name) {
+  if (name == "blocks") return model::Recompute::kBlocks;
+  if (name == "selective") return model::Recompute::kSelective;
+  if (name != "none") input_error("bench_train_step: --recompute must be blocks, selective or none, got ", name);
+  return model::Recompute::kNone;
+}
+
 int64_t count_numbers(model::Model& model) {
   int64_t total = 0;
   model::for_each_tensor(model.config, model.weights, [&](const model::TensorSpec& spec, at::Tensor& tensor) {
@@ -109,7 +117,7 @@ nlohmann::ordered_json measure(const Options& options) {
 
   train::StepSettings step;
   step.forward.compute = bf16 ? at::kBFloat16 : at::kFloat;
-  step.loss.recompute = options.text("recompute") == "blocks" ? model::Recompute::kBlocks : model::Recompute::kNone;
+  step.loss.recompute = recompute_mode(options.text("recompute"));
   const int64_t seq = options.number("seq"), warmup = options.number("warmup");
   std::vector<double> whole, forward, backward, update, losses;
   for (int64_t k = 0; k < warmup + options.number("steps"); ++k) {
@@ -141,7 +149,8 @@ nlohmann::ordered_json measure(const Options& options) {
   line["batch"] = 1;
   line["steps"] = options.number("steps");
   line["warmup"] = warmup;
-  line["grad_checkpointing"] = options.text("recompute") == "blocks";
+  line["grad_checkpointing"] = options.text("recompute") != "none";
+  line["recompute"] = options.text("recompute");
   line["threads"] = at::get_num_threads();
   line["torch"] = TORCH_VERSION;
   line["matmul"] = ops::matmul_provider(step.forward.compute);
@@ -167,6 +176,7 @@ nlohmann::ordered_json measure(const Options& options) {
 int main(int argc, char** argv) {
   try {
     keep_freed_memory();
+    ops::pool_tensor_memory();
     const Options options = parse(argc, argv);
     if (options.number("threads") > 0) at::set_num_threads(static_cast<int>(options.number("threads")));
     std::cout << measure(options).dump() << std::endl;

@@ -110,7 +110,7 @@ log: {every: 2, tensorboard: false}
   EXPECT_EQ(r.train.epochs, 1.5);
   EXPECT_EQ(r.train.batch, 6);
   EXPECT_EQ(r.train.micro_batch, 4);
-  EXPECT_EQ(r.train.recompute, train::RecomputeMode::kNone);
+  EXPECT_EQ(r.train.recompute, model::Recompute::kNone);
   EXPECT_EQ(r.train.balance_loss, 1e-4);
   EXPECT_EQ(r.optimizer.lr, 2e-5);
   EXPECT_EQ(r.optimizer.beta1, 0.8);

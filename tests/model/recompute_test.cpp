@@ -11,7 +11,7 @@ namespace {
 UnitTask counting_task(const at::Tensor& w, const at::Tensor& v, const at::Tensor& unused, int* runs) {
   UnitTask task;
   task.slots = {w, v, unused};
-  task.run = [runs](const at::Tensor& x, const std::vector<at::Tensor>& slots) {
+  task.run = [runs](const at::Tensor& x, const std::vector<at::Tensor>& slots, ops::KeptResults&) {
     ++*runs;
     return UnitOutput{x * slots[0] + x.sum() * slots[1], slots[1].square().sum()};
   };
@@ -38,6 +38,34 @@ TEST(RunUnit, GradientsEqualThePlainGraphInBothModes) {
     EXPECT_TRUE(at::allclose(v.grad(), v2.grad(), 1e-14, 0.0));
     EXPECT_FALSE(unused.grad().defined());
   }
+}
+
+TEST(RunUnit, SelectiveRunsAgainWithoutComputingWhatWasKept) {
+  const at::Tensor x = leaf("x"), w = leaf("w");
+  int runs = 0, computed = 0;
+  UnitTask task;
+  task.slots = {w};
+  task.run = [&](const at::Tensor& input, const std::vector<at::Tensor>& slots, ops::KeptResults& kept) {
+    ++runs;
+    const ops::Kept costly = ops::kept_or(kept.at("costly"), [&] {
+      ++computed;
+      return ops::Kept{slots[0].detach().exp()};
+    });
+    return UnitOutput{input * slots[0] + costly[0], {}};
+  };
+  for (const Recompute mode : {Recompute::kBlocks, Recompute::kSelective}) {
+    runs = computed = 0;
+    run_unit(task, x, mode).x_TND.sum().backward();
+    EXPECT_EQ(runs, 2);
+    EXPECT_EQ(computed, mode == Recompute::kSelective ? 1 : 2);
+  }
+  EXPECT_TRUE(at::equal(w.grad(), 2 * x.detach()));
+  runs = computed = 0;
+  {
+    const at::NoGradGuard no_grad;  // nothing will run again: nothing is kept
+    run_unit(task, x, Recompute::kSelective);
+  }
+  EXPECT_EQ(computed, 1);
 }
 
 TEST(RunUnit, FrozenSlotsAndInputsGetNothing) {

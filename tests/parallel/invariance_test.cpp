@@ -119,12 +119,14 @@ TEST(Invariance, RecomputationOnRanksGivesTheSameBits) {  // TC12: other rows ar
   for (const bool lora : {false, true}) {
     SharedCase what{.type = at::kFloat, .lora = lora};
     const SharedResult recomputed = testing::run_shared(what, 4, {2, 2, 2});
-    what.recompute = model::Recompute::kNone;
-    const SharedResult kept = testing::run_shared(what, 4, {2, 2, 2});
-    EXPECT_EQ(recomputed.loss, kept.loss);
-    ASSERT_EQ(recomputed.gradients.size(), kept.gradients.size());
-    for (const auto& [name, gradient] : kept.gradients) {
-      EXPECT_TRUE(at::equal(recomputed.gradients.at(name), gradient)) << name;
+    for (const model::Recompute mode : {model::Recompute::kSelective, model::Recompute::kNone}) {
+      what.recompute = mode;
+      const SharedResult kept = testing::run_shared(what, 4, {2, 2, 2});
+      EXPECT_EQ(recomputed.loss, kept.loss);
+      ASSERT_EQ(recomputed.gradients.size(), kept.gradients.size());
+      for (const auto& [name, gradient] : kept.gradients) {
+        EXPECT_TRUE(at::equal(recomputed.gradients.at(name), gradient)) << name;
+      }
     }
   }
 }

@@ -376,8 +376,8 @@ std::vector<RecipeKey> data_keys() {
 }
 
 std::vector<RecipeKey> lora_and_train_keys() {
+  using model::Recompute;
   using train::Determinism;
-  using train::RecomputeMode;
   return {
       any_text(
           "lora.from", "the path of a folder", [](Recipe & r) -> auto& { return lora(r).from; }),
@@ -409,8 +409,9 @@ std::vector<RecipeKey> lora_and_train_keys() {
           "train.batch", 1, [](Recipe & r) -> auto& { return r.train.batch; }),
       whole(
           "train.micro_batch", 1, [](Recipe & r) -> auto& { return r.train.micro_batch; }),
-      choice<RecomputeMode>(
-          "train.recompute", {{"blocks", RecomputeMode::kBlocks}, {"none", RecomputeMode::kNone}},
+      choice<Recompute>(
+          "train.recompute",
+          {{"blocks", Recompute::kBlocks}, {"selective", Recompute::kSelective}, {"none", Recompute::kNone}},
           [](Recipe & r) -> auto& { return r.train.recompute; }),
       choice<Determinism>(
           "train.deterministic", {{"fast", Determinism::kFast}, {"strict", Determinism::kStrict}},

@@ -61,7 +61,7 @@ struct AttentionOutput {
 };
 
 AttentionOutput attention(const AttentionWeights& w, const LayerSpec& spec, int64_t layer, const at::Tensor& y_TD,
-                          const StreamContext& context, LayerDecisions& decisions) {
+                          const StreamContext& context, LayerDecisions& decisions, ops::KeptResults& kept) {
   const Config& c = context.config;
   const bool sliding = spec.attention == AttentionKind::kSliding, sparse = spec.attention == AttentionKind::kSparse;
   const ops::RopeTable& table_T = sliding ? context.main_T : context.compress_T;
@@ -103,9 +103,9 @@ AttentionOutput attention(const AttentionWeights& w, const LayerSpec& spec, int6
   }
   const double scale = 1.0 / std::sqrt(static_cast<double>(c.head_dim));
   // Keys are values, so values carry the rotation of their position: the query's is undone on the way out (2.8).
-  const ops::SparseAttentionResult attended =
-      ops::sparse_attention(q_THP, kv_TP, entries_CP, selected_TK, w.sinks, context.batch.documents,
-                            sliding ? nullptr : &compression->windows, c.sliding_window, scale, table_T);
+  const ops::SparseAttentionResult attended = ops::sparse_attention(
+      q_THP, kv_TP, entries_CP, selected_TK, w.sinks, context.batch.documents,
+      sliding ? nullptr : &compression->windows, c.sliding_window, scale, table_T, kept.at("attention"));
 
   AttentionOutput output;
   if (kl) {
@@ -115,31 +115,32 @@ AttentionOutput attention(const AttentionWeights& w, const LayerSpec& spec, int6
   }
   const at::Tensor o_TGK = attended.o_THP.view({-1, c.o_groups, c.num_heads * c.head_dim / c.o_groups});
   const at::Tensor low_TM = ops::grouped_linear(o_TGK, w.o_a_proj.weight, w.o_a_proj.lora);
-  output.out_TD = project(low_TM, w.o_b_proj, layer, ProjectionId::kOutputB, context);
+  output.out_TD = project(low_TM, w.o_b_proj, layer, ProjectionId::kOutputB, context, kept.at("attention output"));
   return output;
 }
 
 at::Tensor routed_experts(const MoeWeights& w, const ExpertCall& call, const StreamContext& context,
-                          LayerDecisions& decisions) {
+                          LayerDecisions& decisions, ops::KeptResults& kept) {
   const Config& c = context.config;
   if (context.placement) return context.placement->run_experts(call, decisions);
   call.meanwhile();
   if (!decisions.dispatch) decisions.dispatch = ops::make_dispatch(decisions.expert_TK, c.num_experts);
   return ops::grouped_experts(call.y_TD, call.weight_TK, *decisions.dispatch, w.gate_up.weight, w.down.weight,
-                              call.limit, w.gate_up.lora, w.down.lora);
+                              call.limit, w.gate_up.lora, w.down.lora, kept.at("routed experts"));
 }
 
-at::Tensor shared_expert(const MoeWeights& w, int64_t layer, const at::Tensor& y_TD, const StreamContext& context) {
+at::Tensor shared_expert(const MoeWeights& w, int64_t layer, const at::Tensor& y_TD, const StreamContext& context,
+                         ops::KeptResults& kept) {
   const at::Tensor gate_TI = project(y_TD, w.shared_gate, layer, ProjectionId::kSharedGate, context);
   const at::Tensor up_TI = project(y_TD, w.shared_up, layer, ProjectionId::kSharedUp, context);
   const at::Tensor active_TI = ops::swiglu(at::cat({gate_TI, up_TI}, 1), {}, context.config.swiglu_limit);
-  return project(active_TI, w.shared_down, layer, ProjectionId::kSharedDown, context);
+  return project(active_TI, w.shared_down, layer, ProjectionId::kSharedDown, context, kept.at("shared expert"));
 }
 
 }  // namespace
 
 UnitOutput attention_half(const AttentionHalf& weights, const LayerSpec& spec, int64_t layer, const at::Tensor& x_TND,
-                          const StreamContext& context, LayerDecisions& decisions) {
+                          const StreamContext& context, LayerDecisions& decisions, ops::KeptResults& kept) {
   const Config& c = context.config;
   const auto hc =
       ops::hyper_connection_pre(x_TND, weights.hc.fn, weights.hc.base, weights.hc.scale, c.hyper_connection());
@@ -147,13 +148,13 @@ UnitOutput attention_half(const AttentionHalf& weights, const LayerSpec& spec, i
   context.probe(layer, "attn_hc.post", hc.post_TN);
   context.probe(layer, "attn_hc.comb", hc.comb_TNN);
   context.probe(layer, "attn_in", y_TD);
-  const AttentionOutput output = attention(weights.attention, spec, layer, y_TD, context, decisions);
+  const AttentionOutput output = attention(weights.attention, spec, layer, y_TD, context, decisions, kept);
   context.probe(layer, "attn_out", output.out_TD);
   return {ops::hyper_connection_post(x_TND, output.out_TD, hc.post_TN, hc.comb_TNN), output.kl};
 }
 
 UnitOutput moe_half(const MoeHalf& weights, const LayerSpec& spec, int64_t layer, const at::Tensor& x_TND,
-                    const StreamContext& context, LayerDecisions& decisions) {
+                    const StreamContext& context, LayerDecisions& decisions, ops::KeptResults& kept) {
   const Config& c = context.config;
   const MoeWeights& w = weights.moe;
   const auto hc =
@@ -177,8 +178,8 @@ UnitOutput moe_half(const MoeHalf& weights, const LayerSpec& spec, int64_t layer
 
   at::Tensor shared_TD;
   const ExpertCall call{layer, y_TD, weight_TK, c.swiglu_limit,
-                        [&] { shared_TD = shared_expert(w, layer, y_TD, context); }};
-  const at::Tensor out_TD = routed_experts(w, call, context, decisions) + shared_TD;
+                        [&] { shared_TD = shared_expert(w, layer, y_TD, context, kept); }};
+  const at::Tensor out_TD = routed_experts(w, call, context, decisions, kept) + shared_TD;
   context.probe(layer, "mlp_out", out_TD);
 
   UnitOutput output;

@@ -22,12 +22,14 @@ struct UnitOutput {
   at::Tensor auxiliary;  // scalar loss sum of this half (indexer KL, balance), undefined when not asked for
 };
 
-/// mHC pre -> RMSNorm -> attention -> mHC post (model-spec 2, 3.3). x_TND [T, N, D] in the compute type.
+/// mHC pre -> RMSNorm -> attention -> mHC post (model-spec 2, 3.3). x_TND [T, N, D] in the compute type. `kept`:
+/// attention and its output projection.
 UnitOutput attention_half(const AttentionHalf& weights, const LayerSpec& spec, int64_t layer, const at::Tensor& x_TND,
-                          const StreamContext& context, LayerDecisions& decisions);
+                          const StreamContext& context, LayerDecisions& decisions, ops::KeptResults& kept);
 
-/// mHC pre -> RMSNorm -> routed and shared experts -> mHC post (3.3, 4).
+/// mHC pre -> RMSNorm -> routed and shared experts -> mHC post (3.3, 4). `kept`: the routed experts, where this rank
+/// has all of them, and the output of the shared one.
 UnitOutput moe_half(const MoeHalf& weights, const LayerSpec& spec, int64_t layer, const at::Tensor& x_TND,
-                    const StreamContext& context, LayerDecisions& decisions);
+                    const StreamContext& context, LayerDecisions& decisions, ops::KeptResults& kept);
 
 }  // namespace asterism::model

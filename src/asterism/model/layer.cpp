@@ -30,8 +30,9 @@ UnitTask make_task(const Config& config, const LayerSpec& spec, const Half& half
   } else {
     task.slots = take_slots(config, spec, half);
   }
-  task.run = [&config, spec, half, run](const at::Tensor& x_TND, const std::vector<at::Tensor>& slots) {
-    return run(with_slots(config, spec, half, slots), x_TND);
+  task.run = [&config, spec, half, run](const at::Tensor& x_TND, const std::vector<at::Tensor>& slots,
+                                        ops::KeptResults& kept) {
+    return run(with_slots(config, spec, half, slots), x_TND, kept);
   };
   return task;
 }
@@ -46,17 +47,18 @@ void add_loss(at::Tensor& sum, const at::Tensor& value) {
 at::Tensor run_layer(const Config& config, const LayerWeights& weights, const LayerSpec& spec, int64_t layer,
                      const at::Tensor& x_TND, const std::shared_ptr<const StreamContext>& context, Recompute recompute,
                      const std::shared_ptr<LayerDecisions>& decisions, LossSums& sums) {
-  const UnitTask attention_task =
-      make_task(config, spec, weights.attention, {UnitKind::kAttention, layer}, *context,
-                [context, decisions, spec, layer](const AttentionHalf& half, const at::Tensor& x) {
-                  return attention_half(half, spec, layer, x, *context, *decisions);
-                });
+  const UnitTask attention_task = make_task(
+      config, spec, weights.attention, {UnitKind::kAttention, layer}, *context,
+      [context, decisions, spec, layer](const AttentionHalf& half, const at::Tensor& x, ops::KeptResults& kept) {
+        return attention_half(half, spec, layer, x, *context, *decisions, kept);
+      });
   const UnitOutput attended = run_unit(attention_task, x_TND, recompute);
   add_loss(sums.indexer_loss, attended.auxiliary);
-  const UnitTask moe_task = make_task(config, spec, weights.moe, {UnitKind::kMoe, layer}, *context,
-                                      [context, decisions, spec, layer](const MoeHalf& half, const at::Tensor& x) {
-                                        return moe_half(half, spec, layer, x, *context, *decisions);
-                                      });
+  const UnitTask moe_task =
+      make_task(config, spec, weights.moe, {UnitKind::kMoe, layer}, *context,
+                [context, decisions, spec, layer](const MoeHalf& half, const at::Tensor& x, ops::KeptResults& kept) {
+                  return moe_half(half, spec, layer, x, *context, *decisions, kept);
+                });
   const UnitOutput mixed = run_unit(moe_task, attended.x_TND, recompute);
   add_loss(sums.balance_loss, mixed.auxiliary);
   return mixed.x_TND;

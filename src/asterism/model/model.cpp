@@ -35,7 +35,7 @@ UnitTask make_task(const Model& model, UnitKind kind, const std::vector<at::Tens
 
 at::Tensor embed_streams(const Model& model, const std::shared_ptr<const StreamContext>& context) {
   UnitTask task = make_task(model, UnitKind::kEmbedding, {model.weights.embed});
-  task.run = [context](const at::Tensor& /*nothing*/, const std::vector<at::Tensor>& slots) {
+  task.run = [context](const at::Tensor& /*nothing*/, const std::vector<at::Tensor>& slots, ops::KeptResults&) {
     const at::Tensor e_TD = at::embedding(slots[0], context->batch.id_T).to(context->options.compute);
     return UnitOutput{e_TD.unsqueeze(1).expand({-1, context->config.num_streams, -1}).contiguous(), {}};
   };
@@ -61,7 +61,8 @@ at::Tensor forward_trunk(const Model& model, const std::shared_ptr<const StreamC
 
 at::Tensor run_head(const Model& model, const at::Tensor& x_TND, const HeadUse& use) {
   UnitTask task = make_task(model, UnitKind::kHead, head_slots(model.weights));
-  task.run = [&config = model.config, use](const at::Tensor& x, const std::vector<at::Tensor>& slots) {
+  task.run = [&config = model.config, use](const at::Tensor& x, const std::vector<at::Tensor>& slots,
+                                           ops::KeptResults&) {
     const at::Tensor h_TD = ops::hyper_connection_head(x, slots[0], slots[1], slots[2], config.hyper_connection());
     return UnitOutput{use(ops::rms_norm(h_TD, slots[3], config.rms_norm_eps), slots[4]), {}};
   };

@@ -23,8 +23,8 @@ enum class ProjectionId : uint64_t {
   kRouter = 13,
 };
 
-/// x Wᵀ with the projection's LoRA, when it has one, and its dropout, when training.
+/// x Wᵀ with the projection's LoRA, when it has one, and its dropout, when training. `kept`: as in ops::linear.
 at::Tensor project(const at::Tensor& x_TK, const Projection& projection, int64_t layer, ProjectionId id,
-                   const StreamContext& context);
+                   const StreamContext& context, ops::Kept* kept = nullptr);
 
 }  // namespace asterism::model

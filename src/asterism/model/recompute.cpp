@@ -17,7 +17,8 @@ struct RecordedRun {
   variable_list outputs;       // x and, when there is one, the auxiliary loss
 };
 
-RecordedRun record(const UnitTask& task, const at::Tensor& x_TND, const std::vector<at::Tensor>& values) {
+RecordedRun record(const UnitTask& task, const at::Tensor& x_TND, const std::vector<at::Tensor>& values,
+                   ops::KeptResults& kept) {
   const at::AutoGradMode recording(true);
   RecordedRun run;
   const auto leaf = [&](const at::Tensor& value, bool want, size_t place) {
@@ -33,7 +34,7 @@ RecordedRun record(const UnitTask& task, const at::Tensor& x_TND, const std::vec
   for (size_t i = 0; i < values.size(); ++i) {
     slots.push_back(leaf(values[i], values[i].defined() && values[i].requires_grad(), i + 1));
   }
-  const UnitOutput output = task.run(x_leaf, slots);
+  const UnitOutput output = task.run(x_leaf, slots, kept);
   run.outputs.push_back(output.x_TND);
   if (output.auxiliary.defined()) run.outputs.push_back(output.auxiliary);
   return run;
@@ -41,8 +42,12 @@ RecordedRun record(const UnitTask& task, const at::Tensor& x_TND, const std::vec
 
 // What the node keeps besides its saved input: lives in the context as a capsule.
 struct UnitState : torch::CustomClassHolder {
+  UnitState(const UnitTask& unit, Recompute recompute)
+      : task(unit), mode(recompute), kept(recompute == Recompute::kSelective) {}
+
   UnitTask task;
-  Recompute mode = Recompute::kBlocks;
+  Recompute mode;
+  ops::KeptResults kept;
   std::vector<size_t> inputs;  // places of the slots that are inputs of the node
   RecordedRun run;             // kNone only
   size_t num_slots = 0;
@@ -59,10 +64,10 @@ struct UnitNode : Function<UnitNode> {
     const std::vector<at::Tensor> slots = state->slots();
     state->num_slots = slots.size();
     if (state->mode == Recompute::kNone) {
-      state->run = record(state->task, x_TND, slots);
+      state->run = record(state->task, x_TND, slots, state->kept);
       for (const at::Tensor& output : state->run.outputs) results.push_back(output.detach());
     } else {
-      const UnitOutput output = state->task.run(x_TND, slots);
+      const UnitOutput output = state->task.run(x_TND, slots, state->kept);
       results.push_back(output.x_TND);
       if (output.auxiliary.defined()) results.push_back(output.auxiliary);
       ctx->save_for_backward({x_TND});
@@ -75,8 +80,9 @@ struct UnitNode : Function<UnitNode> {
   static variable_list backward(AutogradContext* ctx, variable_list grad_outputs) {
     const auto capsule = ctx->saved_data["state"].toCapsule();
     auto& state = static_cast<UnitState&>(*capsule);
-    RecordedRun run = state.mode == Recompute::kNone ? std::move(state.run)
-                                                     : record(state.task, ctx->get_saved_variables()[0], state.slots());
+    RecordedRun run = state.mode == Recompute::kNone
+                          ? std::move(state.run)
+                          : record(state.task, ctx->get_saved_variables()[0], state.slots(), state.kept);
     TORCH_CHECK(!run.outputs.empty(), "[recompute] the backward pass of a unit was asked for twice");
     state.run = {};
     // By place: of x, then of every slot.
@@ -110,7 +116,7 @@ struct UnitNode : Function<UnitNode> {
 }  // namespace
 
 UnitOutput run_unit(const UnitTask& task, const at::Tensor& x_TND, Recompute mode) {
-  auto state = c10::make_intrusive<UnitState>();
+  auto state = c10::make_intrusive<UnitState>(task, mode);
   variable_list inputs;
   if (task.source) {
     const at::Tensor anchor = task.source->anchor();
@@ -123,9 +129,10 @@ UnitOutput run_unit(const UnitTask& task, const at::Tensor& x_TND, Recompute mod
     state->inputs.push_back(i + 1);
   }
   const bool any = x_TND.requires_grad() || !inputs.empty();
-  state->task = task;
-  state->mode = mode;
-  if (!any || !at::GradMode::is_enabled()) return task.run(x_TND, state->slots());
+  if (!any || !at::GradMode::is_enabled()) {
+    ops::KeptResults nothing(/*wanted=*/false);
+    return task.run(x_TND, state->slots(), nothing);
+  }
   const variable_list results = UnitNode::apply(x_TND, at::TensorList(inputs), state);
   return {results[0], results.size() > 1 ? results[1] : at::Tensor()};
 }

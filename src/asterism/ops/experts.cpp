@@ -2,6 +2,7 @@
 
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "asterism/ops/gemm.h"
 #include "asterism/ops/matmul.h"
 #include "asterism/ops/packed_matmul.h"
 #include "asterism/ops/swiglu.h"
@@ -47,63 +48,97 @@ struct ExpertMatrix {
   std::optional<ExpertPair> lora;
 };
 
+// One product per expert that has rows, all of them shared out to the threads at once: make(rows) gives each.
+template <typename Make>
+void run_grouped(const std::vector<RowRange>& busy, const Make& make) {
+  std::vector<Product> products;
+  for (const RowRange& rows : busy) products.push_back(make(rows));
+  run_products(products);
+}
+
+// hidden_R = x_R times the low-rank factor of each expert, [E, in, r]; in the type of sums.
+at::Tensor low_rank_rows(const at::Tensor& x_RK, const at::Tensor& factor_EKR, const std::vector<RowRange>& busy) {
+  const at::Tensor hidden = at::empty({x_RK.size(0), factor_EKR.size(2)}, factor_EKR.options());
+  run_grouped(busy, [&](const RowRange& rows) {
+    return Product{.c = rows.of(hidden), .terms = {{rows.of(x_RK), factor_EKR[rows.matrix]}}};
+  });
+  return hidden;
+}
+
+// y_R = x_R F_e + hidden_R G_e for the factors F [E, K, N] and, where there is an update, G [E, r, N]: one sum.
+at::Tensor multiply_plain(const at::Tensor& x_RK, const at::Tensor& factor_EKN, const at::Tensor& hidden_RH,
+                          const at::Tensor& update_EHN, const std::vector<RowRange>& busy) {
+  const at::Tensor y_RN = at::empty({x_RK.size(0), factor_EKN.size(2)}, x_RK.options());
+  // Weights of another type are converted an expert at a time, never all of them.
+  const bool converts = factor_EKN.scalar_type() != product_type(x_RK.scalar_type());
+  std::vector<Product> products;
+  for (const RowRange& rows : busy) {
+    Product product{.c = rows.of(y_RN), .terms = {factors_of(rows.of(x_RK), factor_EKN[rows.matrix])}};
+    if (hidden_RH.defined()) product.terms.push_back({rows.of(hidden_RH), update_EHN[rows.matrix]});
+    products.push_back(std::move(product));
+    if (!converts) continue;
+    run_products(products);
+    products.clear();
+  }
+  run_products(products);
+  return y_RN;
+}
+
+// Adds hidden_R G_e to the rows of y, which came from packed weights.
+void add_update(const at::Tensor& y_RN, const at::Tensor& hidden_RH, const at::Tensor& update_EHN,
+                const std::vector<RowRange>& busy) {
+  const at::Tensor sum_RN = y_RN.to(hidden_RH.scalar_type());
+  run_grouped(busy, [&](const RowRange& rows) {
+    return Product{.c = rows.of(sum_RN), .terms = {{rows.of(hidden_RH), update_EHN[rows.matrix]}}, .add = true};
+  });
+  if (!sum_RN.is_same(y_RN)) at::Tensor(y_RN).copy_(sum_RN);
+}
+
 // y_R = x_R W_eᵀ + scale (x_R A_eᵀ) B_eᵀ, expert by expert
 at::Tensor multiply(const at::Tensor& x_RK, const ExpertMatrix& matrix, const std::vector<RowRange>& busy) {
-  at::Tensor y_RN;
-  if (matrix.weight.packed) {
-    y_RN = packed_matmul_nt(x_RK, *matrix.weight.packed, busy);
-  } else {
-    y_RN = at::empty({x_RK.size(0), matrix.weight.plain.size(1)}, x_RK.options());
-    for (const RowRange& rows : busy) rows.of(y_RN).copy_(matmul_nt(rows.of(x_RK), matrix.weight.plain[rows.matrix]));
+  at::Tensor hidden_RH, update_EHN;
+  if (matrix.lora) {
+    hidden_RH = low_rank_rows(x_RK, matrix.lora->a_ERK.transpose(1, 2), busy);
+    update_EHN = matrix.lora->b_ENR.transpose(1, 2);
   }
-  if (!matrix.lora) return y_RN;
-  for (const RowRange& rows : busy) {
-    const at::Tensor hidden = matmul_nt(rows.of(x_RK), matrix.lora->a_ERK[rows.matrix], sum_type(x_RK.scalar_type()));
-    rows.of(y_RN).copy_(matmul_nt(hidden, matrix.lora->b_ENR[rows.matrix]).add_(rows.of(y_RN)));
+  if (!matrix.weight.packed) {
+    return multiply_plain(x_RK, matrix.weight.plain.transpose(1, 2), hidden_RH, update_EHN, busy);
   }
+  const at::Tensor y_RN = packed_matmul_nt(x_RK, *matrix.weight.packed, busy);
+  if (matrix.lora) add_update(y_RN, hidden_RH, update_EHN, busy);
   return y_RN;
 }
 
 // grad_x_R = grad_y_R W_e + scale (grad_y_R B_e) A_e
 at::Tensor multiply_grad_x(const at::Tensor& grad_RN, const ExpertMatrix& matrix, const std::vector<RowRange>& busy) {
-  at::Tensor grad_RK;
-  if (matrix.weight.packed) {
-    grad_RK = packed_matmul_nn(grad_RN, *matrix.weight.packed, busy);
-  } else {
-    grad_RK = at::empty({grad_RN.size(0), matrix.weight.plain.size(2)}, grad_RN.options());
-    for (const RowRange& rows : busy) {
-      rows.of(grad_RK).copy_(matmul_nn(rows.of(grad_RN), matrix.weight.plain[rows.matrix]));
-    }
+  at::Tensor hidden_RH, update_EHK;
+  if (matrix.lora) {
+    hidden_RH = low_rank_rows(grad_RN, matrix.lora->b_ENR, busy);
+    update_EHK = matrix.lora->a_ERK;
   }
-  if (!matrix.lora) return grad_RK;
-  for (const RowRange& rows : busy) {
-    const at::Tensor hidden =
-        matmul_nn(rows.of(grad_RN), matrix.lora->b_ENR[rows.matrix], sum_type(grad_RN.scalar_type()));
-    rows.of(grad_RK).copy_(matmul_nn(hidden, matrix.lora->a_ERK[rows.matrix]).add_(rows.of(grad_RK)));
-  }
+  if (!matrix.weight.packed) return multiply_plain(grad_RN, matrix.weight.plain, hidden_RH, update_EHK, busy);
+  const at::Tensor grad_RK = packed_matmul_nn(grad_RN, *matrix.weight.packed, busy);
+  if (matrix.lora) add_update(grad_RK, hidden_RH, update_EHK, busy);
   return grad_RK;
 }
 
-at::Tensor weight_grad(const at::Tensor& grad_RN, const at::Tensor& x_RK, const at::Tensor& weight,
-                       const std::vector<RowRange>& busy) {
-  at::Tensor grad = at::zeros_like(weight);
-  for (const RowRange& rows : busy) {
-    grad[rows.matrix].copy_(matmul_tn(rows.of(grad_RN), rows.of(x_RK), weight.scalar_type()));
-  }
-  return grad;
+// out_e = left_Rᵀ right_R of the rows of each expert, zero for those without rows.
+at::Tensor row_products(const at::Tensor& left_RM, const at::Tensor& right_RN, const at::Tensor& like,
+                        const std::vector<RowRange>& busy) {
+  const at::Tensor out = busy.size() == static_cast<size_t>(like.size(0)) ? at::empty_like(like) : at::zeros_like(like);
+  run_grouped(busy, [&](const RowRange& rows) {
+    return Product{.c = out[rows.matrix], .terms = {{rows.of(left_RM).t(), rows.of(right_RN)}}};
+  });
+  return out;
 }
 
 // Gradients of A and B in PEFT's layout.
 std::pair<at::Tensor, at::Tensor> lora_grad(const at::Tensor& grad_RN, const at::Tensor& x_RK, const ExpertPair& pair,
                                             double scale, const std::vector<RowRange>& busy) {
-  const at::ScalarType type = pair.a_ERK.scalar_type();
-  at::Tensor grad_a = at::zeros_like(pair.a_ERK), grad_b = at::zeros_like(pair.b_ENR);
-  for (const RowRange& rows : busy) {
-    const at::Tensor x = rows.of(x_RK), grad = rows.of(grad_RN);
-    const at::Tensor a = pair.a_ERK[rows.matrix], b = pair.b_ENR[rows.matrix];
-    grad_a[rows.matrix].copy_(matmul_tn(matmul_nn(grad, b, type), x));
-    grad_b[rows.matrix].copy_(matmul_tn(grad, matmul_nt(x, a, type), type).mul_(scale));
-  }
+  const at::Tensor grad_hidden_RH = low_rank_rows(grad_RN, pair.b_ENR, busy);
+  const at::Tensor hidden_RH = low_rank_rows(x_RK, pair.a_ERK.transpose(1, 2), busy);
+  const at::Tensor grad_a = row_products(grad_hidden_RH, x_RK, pair.a_ERK, busy);
+  const at::Tensor grad_b = row_products(grad_RN, hidden_RH, pair.b_ENR, busy).mul_(scale);
   const int64_t num_experts = grad_a.size(0), r = grad_a.size(1);
   return {grad_a.reshape({num_experts * r, grad_a.size(2)}),
           grad_b.permute({1, 2, 0}).reshape({grad_b.size(1), r * num_experts})};
@@ -125,17 +160,19 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
                             const OptionalTensor& gate_up, const OptionalTensor& down, const OptionalTensor& gate_up_a,
                             const OptionalTensor& gate_up_b, const OptionalTensor& down_a, const OptionalTensor& down_b,
                             const Dispatch& dispatch, double limit, double gate_up_scale, double down_scale,
-                            const PackedExperts& packed) {
+                            const PackedExperts& packed, Kept* kept) {
     const std::vector<RowRange> busy = busy_experts(dispatch.offsets);
     const ExpertMatrix first = adapted(packed.gate_up, gate_up, gate_up_a, gate_up_b, gate_up_scale);
     const ExpertMatrix second = adapted(packed.down, down, down_a, down_b, down_scale);
-    const at::Tensor gate_up_RJ = multiply(x_TD.index_select(0, dispatch.token_R), first, busy);
-    const at::Tensor weight_R = row_weights(weight_TK, dispatch.slot_R, x_TD);
-    const at::Tensor hidden_RI = swiglu_values(gate_up_RJ, weight_R, limit);
-
+    const Kept values = kept_or(kept, [&] {
+      const at::Tensor gate_up_RJ = multiply(x_TD.index_select(0, dispatch.token_R), first, busy);
+      const at::Tensor weight_R = row_weights(weight_TK, dispatch.slot_R, x_TD);
+      const at::Tensor hidden_RI = swiglu_values(gate_up_RJ, weight_R, limit);
+      return Kept{gate_up_RJ, combine_rows(multiply(hidden_RI, second, busy), dispatch.row_TK)};
+    });
     const at::Tensor none;
     ctx->save_for_backward({x_TD, weight_TK, gate_up.value_or(none), down.value_or(none), gate_up_a.value_or(none),
-                            gate_up_b.value_or(none), down_a.value_or(none), down_b.value_or(none), gate_up_RJ});
+                            gate_up_b.value_or(none), down_a.value_or(none), down_b.value_or(none), values[0]});
     ctx->saved_data["offsets"] = dispatch.offsets;
     ctx->saved_data["token"] = dispatch.token_R;
     ctx->saved_data["slot"] = dispatch.slot_R;
@@ -145,7 +182,7 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
     ctx->saved_data["down_scale"] = down_scale;
     if (packed.gate_up) ctx->saved_data["packed_gate_up"] = to_ivalue(*packed.gate_up);
     if (packed.down) ctx->saved_data["packed_down"] = to_ivalue(*packed.down);
-    return combine_rows(multiply(hidden_RI, second, busy), dispatch.row_TK);
+    return values[1];
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
@@ -165,10 +202,10 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
     const at::Tensor grad_RD = grads[0].to(x_TD.scalar_type()).index_select(0, token_R);
     const at::Tensor& gate_up_RJ = saved[8];
     const at::Tensor weight_R = row_weights(weight_TK, slot_R, x_TD);
-    variable_list result(13);
+    variable_list result(14);
     if (needs[3] || needs[6] || needs[7]) {
       const at::Tensor hidden_RI = swiglu_values(gate_up_RJ, weight_R, limit);
-      if (needs[3]) result[3] = weight_grad(grad_RD, hidden_RI, down, busy);
+      if (needs[3]) result[3] = row_products(grad_RD, hidden_RI, down, busy);
       if (second.lora) set_lora_grad(result, 6, lora_grad(grad_RD, hidden_RI, *second.lora, down_scale, busy), saved);
     }
     const bool want_inner = needs[0] || needs[2] || needs[4] || needs[5];
@@ -185,7 +222,7 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
     }
     if (needs[2] || needs[4] || needs[5]) {
       const at::Tensor x_RD = x_TD.index_select(0, token_R);
-      if (needs[2]) result[2] = weight_grad(grad_RJ, x_RD, gate_up, busy);
+      if (needs[2]) result[2] = row_products(grad_RJ, x_RD, gate_up, busy);
       if (first.lora) set_lora_grad(result, 4, lora_grad(grad_RJ, x_RD, *first.lora, gate_up_scale, busy), saved);
     }
     return result;
@@ -250,7 +287,8 @@ at::Tensor combine_rows(const at::Tensor& rows_RD, const at::Tensor& row_TK) {
 
 at::Tensor grouped_experts(const at::Tensor& x_TD, const at::Tensor& weight_TK, const Dispatch& dispatch,
                            const Matrix& gate_up, const Matrix& down, double limit,
-                           const std::optional<ExpertLora>& gate_up_lora, const std::optional<ExpertLora>& down_lora) {
+                           const std::optional<ExpertLora>& gate_up_lora, const std::optional<ExpertLora>& down_lora,
+                           Kept* kept) {
   const int64_t num_experts = dispatch.num_experts;
   TORCH_CHECK(x_TD.dim() == 2 && x_TD.size(0) == dispatch.row_TK.size(0), "[grouped_experts] x must be [",
               dispatch.row_TK.size(0), ", D], got ", x_TD.sizes());
@@ -270,7 +308,7 @@ at::Tensor grouped_experts(const at::Tensor& x_TD, const at::Tensor& weight_TK, 
       x_TD, weight_TK, gate_up.input(), down.input(), gate_up_lora ? Optional(gate_up_lora->a_RK) : Optional(),
       gate_up_lora ? Optional(gate_up_lora->b_NR) : Optional(), down_lora ? Optional(down_lora->a_RK) : Optional(),
       down_lora ? Optional(down_lora->b_NR) : Optional(), dispatch, limit, gate_up_lora ? gate_up_lora->scale : 0.0,
-      down_lora ? down_lora->scale : 0.0, PackedExperts{gate_up.packed, down.packed});
+      down_lora ? down_lora->scale : 0.0, PackedExperts{gate_up.packed, down.packed}, kept);
 }
 
 }  // namespace asterism::ops

@@ -35,8 +35,10 @@ using ExpertLora = LoraPair;
 /// storage type or packed. Returns [T, D] in the type of x, summed in fp32 (fp64) in slot order: bitwise repeatable.
 /// Differentiable in x, weight, plain gate_up and down, and the four LoRA matrices; experts without rows get zero
 /// gradients. Packed experts are decoded tile by tile in both passes (ops/packed_matmul.h), and only those with rows.
+/// `kept`: the gate_up output of all rows and y (kept_results.h).
 at::Tensor grouped_experts(const at::Tensor& x_TD, const at::Tensor& weight_TK, const Dispatch& dispatch,
                            const Matrix& gate_up, const Matrix& down, double limit,
-                           const std::optional<ExpertLora>& gate_up_lora, const std::optional<ExpertLora>& down_lora);
+                           const std::optional<ExpertLora>& gate_up_lora, const std::optional<ExpertLora>& down_lora,
+                           Kept* kept = nullptr);
 
 }  // namespace asterism::ops

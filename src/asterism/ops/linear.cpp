@@ -126,6 +126,7 @@ struct LinearArgs {
   double lora_scale = 0.0;
   std::optional<Dropout> dropout;      // only with one group
   std::optional<PackedMatrix> packed;  // the weight, when it is packed: not an input that autograd could see
+  Kept* kept = nullptr;
 };
 
 // Own node, for plain and grouped projections: saves x, the weights and H = x Aᵀ, and never forms W + scale * B A.
@@ -135,16 +136,9 @@ struct Linear : torch::autograd::Function<Linear> {
                             const std::optional<at::Tensor>& a_RK, const std::optional<at::Tensor>& b_MR,
                             const LinearArgs& args) {
     const Matrix weight = args.packed ? Matrix(*args.packed) : Matrix(*w_MK);
-    std::vector<at::Tensor> outputs, hidden;
-    for (int64_t g = 0; g < args.groups; ++g) {
-      const at::Tensor x_TK = part(x_TJ, 1, g, args.groups);
-      at::Tensor y_TN = times_transpose(x_TK, part(weight, g, args.groups));
-      if (a_RK) {
-        hidden.push_back(matmul_nt(args.dropout ? drop(x_TK, *args.dropout) : x_TK, *a_RK));
-        add_scaled_product(y_TN, hidden.back(), part(*b_MR, 0, g, args.groups).t(), args.lora_scale);
-      }
-      outputs.push_back(std::move(y_TN));
-    }
+    std::vector<at::Tensor> hidden;
+    if (a_RK) hidden = lora_hidden(x_TJ, *a_RK, args);
+    const at::Tensor y_TM = kept_or(args.kept, [&] { return Kept{values(x_TJ, weight, hidden, b_MR, args)}; })[0];
     // A frozen projection keeps no activation, and a projection of constants keeps no weight.
     const bool trained = w_MK && w_MK->requires_grad();
     const bool keep_x = trained || a_RK.has_value(), keep_w = x_TJ.requires_grad();
@@ -157,7 +151,7 @@ struct Linear : torch::autograd::Function<Linear> {
     if (trained) ctx->saved_data["w_type"] = w_MK->scalar_type();
     if (args.packed) ctx->saved_data["packed"] = to_ivalue(*args.packed);
     if (args.dropout) save_dropout(ctx, *args.dropout);
-    return join(outputs, 1);
+    return y_TM;
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
@@ -202,6 +196,26 @@ struct Linear : torch::autograd::Function<Linear> {
   }
 
  private:
+  // H of every group.
+  static std::vector<at::Tensor> lora_hidden(const at::Tensor& x_TJ, const at::Tensor& a_RK, const LinearArgs& args) {
+    std::vector<at::Tensor> hidden;
+    for (int64_t g = 0; g < args.groups; ++g) {
+      const at::Tensor x_TK = part(x_TJ, 1, g, args.groups);
+      hidden.push_back(matmul_nt(args.dropout ? drop(x_TK, *args.dropout) : x_TK, a_RK));
+    }
+    return hidden;
+  }
+
+  static at::Tensor values(const at::Tensor& x_TJ, const Matrix& weight, const std::vector<at::Tensor>& hidden,
+                           const std::optional<at::Tensor>& b_MR, const LinearArgs& args) {
+    std::vector<at::Tensor> outputs;
+    for (int64_t g = 0; g < args.groups; ++g) {
+      outputs.push_back(times_transpose(part(x_TJ, 1, g, args.groups), part(weight, g, args.groups)));
+      if (b_MR) add_scaled_product(outputs.back(), hidden[g], part(*b_MR, 0, g, args.groups).t(), args.lora_scale);
+    }
+    return join(outputs, 1);
+  }
+
   static void add_lora_input_grad(at::Tensor& grad_x, const at::Tensor& grad_hidden, const at::Tensor& a_RK,
                                   double scale, const std::optional<Dropout>& dropout) {
     if (dropout) {
@@ -234,9 +248,10 @@ at::Tensor linear(const at::Tensor& x_TK, const Matrix& w_NK) {
 }
 
 at::Tensor linear(const at::Tensor& x_TK, const Matrix& w_NK, const std::optional<LoraPair>& lora,
-                  const std::optional<Dropout>& dropout) {
+                  const std::optional<Dropout>& dropout, Kept* kept) {
   TORCH_CHECK(x_TK.dim() == 2, "[linear] x must be [T, K], got ", x_TK.sizes());
   LinearArgs args;
+  args.kept = kept;
   if (lora && dropout) {
     check_dropout(x_TK, *dropout);
     if (dropout->probability > 0.0) args.dropout = dropout;
@@ -250,7 +265,7 @@ at::Tensor grouped_linear(const at::Tensor& x_TGK, const Matrix& w_MK, const std
   const int64_t groups = x_TGK.size(1);
   const at::Tensor x_TJ = x_TGK.reshape({x_TGK.size(0), groups * x_TGK.size(2)});
   return apply_linear("grouped_linear", x_TJ, w_MK, lora,
-                      {.groups = groups, .lora_scale = 0.0, .dropout = {}, .packed = {}});
+                      {.groups = groups, .lora_scale = 0.0, .dropout = {}, .packed = {}, .kept = nullptr});
 }
 
 at::Tensor dropout(const at::Tensor& x_TK, const Dropout& args) {

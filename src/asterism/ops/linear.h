@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "asterism/ops/kept_results.h"
 #include "asterism/ops/matrix.h"
 
 namespace asterism::ops {
@@ -30,9 +31,9 @@ struct LoraPair {
 /// is decoded tile by tile in both passes (ops/packed_matmul.h), to what decoding it first would give up to rounding.
 at::Tensor linear(const at::Tensor& x_TK, const Matrix& w_NK);
 
-/// y = x Wᵀ + scale * (dropout(x) Aᵀ) Bᵀ. Differentiable in x, a plain W, A and B.
+/// y = x Wᵀ + scale * (dropout(x) Aᵀ) Bᵀ. Differentiable in x, a plain W, A and B. `kept`: y (kept_results.h).
 at::Tensor linear(const at::Tensor& x_TK, const Matrix& w_NK, const std::optional<LoraPair>& lora,
-                  const std::optional<Dropout>& dropout);
+                  const std::optional<Dropout>& dropout, Kept* kept = nullptr);
 
 /// The grouped output projection (model-spec 2.8): x_TGK [T, G, K], w_MK [G * N, K] where rows g * N .. belong to group
 /// g; returns [T, G * N]. With LoRA: A [r, K] is shared by the groups, rows g * N .. of B [G * N, r] belong to group g.

@@ -4,10 +4,12 @@
 
 #include <string>
 
+#include "asterism/ops/gemm.h"
+
 namespace asterism::ops {
 
-/// Every matrix product of the engine goes through these functions. The provider is chosen once, from CPU vendor,
-/// instruction set and dtype, never by timing: a choice that depends on a stopwatch breaks bit reproducibility.
+/// Every matrix product of the engine goes through these functions or run_products (gemm.h), which they call: the
+/// kernel is chosen from instruction set and dtype, never by timing, which would break bit reproducibility.
 ///
 /// Operands are 2-D of any strides (transposed views are fine), fp64, fp32 or bf16; they may differ in dtype. Sums are
 /// fp32 (fp64 for fp64). The result has the dtype of the first operand unless `out` says otherwise. On CPUs without
@@ -30,6 +32,9 @@ at::Tensor matmul_batched(const at::Tensor& a_BMK, const at::Tensor& b_BKN);
 /// dst_MN += a_MK b_KN, in place; all fp32 or all fp64, any strides.
 void matmul_accumulate(const at::Tensor& dst_MN, const at::Tensor& a_MK, const at::Tensor& b_KN);
 
+/// a [M, K] and b [K, N] as the products above convert them, for run_products with a result of the type of a.
+ProductTerm factors_of(const at::Tensor& a, const at::Tensor& b);
+
 /// The type in which sums, norms and softmaxes of tensors of `dtype` are made: fp64 for fp64, otherwise fp32.
 at::ScalarType sum_type(at::ScalarType dtype);
 
@@ -40,7 +45,8 @@ at::ScalarType product_type(at::ScalarType dtype);
 /// Whether this CPU multiplies bf16 operands natively.
 bool has_native_bf16();
 
-/// "oneDNN" or "MKL" for fp32, and how bf16 is computed; for --version and the run report.
+/// The level of the kernel (cpu/level.h), "MKL" where the library multiplies, and whether bf16 is widened; for
+/// --version and the run report.
 std::string matmul_provider(at::ScalarType dtype);
 
 }  // namespace asterism::ops

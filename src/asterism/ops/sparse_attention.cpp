@@ -17,8 +17,13 @@ using torch::autograd::variable_list;
 struct SparseAttention : torch::autograd::Function<SparseAttention> {
   // The optional inputs come last among the tensors, so that the others keep their number in needs_input_grad.
   static variable_list forward(AutogradContext* ctx, const Tensor& q_THP, const Tensor& kv_TP, const Tensor& sink_H,
-                               const std::optional<Tensor>& entries_CP, const AttentionInputs& in, bool fused) {
-    const AttentionOutputs out = fused ? fused_attention(in) : reference_attention(in);
+                               const std::optional<Tensor>& entries_CP, const AttentionInputs& in, bool fused,
+                               Kept* kept) {
+    const Kept values = kept_or(kept, [&] {
+      AttentionOutputs computed = fused ? fused_attention(in) : reference_attention(in);
+      return Kept{computed.o_THP, computed.lse_TH};
+    });
+    const AttentionOutputs out{.o_THP = values[0], .lse_TH = values[1]};
     ctx->mark_non_differentiable({out.lse_TH});
     ctx->save_for_backward({q_THP, kv_TP, sink_H, in.entries_CP, in.selected_TK, in.visible.begin_T, in.visible.end_T,
                             in.rotation_T.cos, in.rotation_T.sin, out.o_THP, out.lse_TH});
@@ -49,7 +54,7 @@ struct SparseAttention : torch::autograd::Function<SparseAttention> {
     const AttentionGradients grad = ctx->saved_data["fused"].toBool()
                                         ? fused_attention_backward(in, out, grads[0], wanted)
                                         : reference_attention_backward(in, out, grads[0], wanted);
-    return {grad.q_THP, grad.kv_TP, grad.sink_H, grad.entries_CP, Tensor(), Tensor()};
+    return {grad.q_THP, grad.kv_TP, grad.sink_H, grad.entries_CP, Tensor(), Tensor(), Tensor()};
   }
 };
 
@@ -101,7 +106,7 @@ void check_attention(const AttentionInputs& in, const Windows* windows) {
 SparseAttentionResult sparse_attention(const at::Tensor& q_THP, const at::Tensor& kv_TP, const at::Tensor& entries_CP,
                                        const at::Tensor& selected_TK, const at::Tensor& sink_H,
                                        const Documents& documents, const Windows* windows, int64_t window, double scale,
-                                       const RopeTable& rotation_T) {
+                                       const RopeTable& rotation_T, Kept* kept) {
   AttentionInputs in{.q_THP = q_THP,
                      .kv_TP = kv_TP,
                      .sink_H = sink_H,
@@ -118,7 +123,7 @@ SparseAttentionResult sparse_attention(const at::Tensor& q_THP, const at::Tensor
   const bool fused = can_fuse_attention(in) && !ReferenceAttention::is_wanted();
   if (!fused) in.rotation_T = {};
   const std::optional<Tensor> entries = entries_CP.defined() ? std::optional(entries_CP) : std::nullopt;
-  const variable_list out = SparseAttention::apply(q_THP, kv_TP, sink_H, entries, in, fused);
+  const variable_list out = SparseAttention::apply(q_THP, kv_TP, sink_H, entries, in, fused, kept);
   const bool turned = fused || !rotation_T.cos.defined();
   return {.o_THP = turned ? out[0] : rope(out[0], rotation_T, /*inverse=*/true), .lse_TH = out[1]};
 }

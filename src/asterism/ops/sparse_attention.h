@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "asterism/ops/documents.h"
+#include "asterism/ops/kept_results.h"
 #include "asterism/ops/rope.h"
 
 namespace asterism::ops {
@@ -23,10 +24,11 @@ struct SparseAttentionResult {
 /// Works in blocks of queries (query_blocks.h): no T x T tensor, memory linear in T.
 /// Differentiable in q, kv, entries (sum of key and value part) and sink (2.7). Saved: inputs, o, lse, the indices.
 /// Blocks run side by side; results do not depend on the number of threads. fp32 and bf16 are computed by kernels for
-/// the CPU's instruction set (cpu/level.h), fp64 and other CPUs by sparse_attention_reference.h.
+/// the CPU's instruction set (cpu/level.h), fp64 and other CPUs by sparse_attention_reference.h. `kept`: o and lse
+/// (kept_results.h).
 SparseAttentionResult sparse_attention(const at::Tensor& q_THP, const at::Tensor& kv_TP, const at::Tensor& entries_CP,
                                        const at::Tensor& selected_TK, const at::Tensor& sink_H,
                                        const Documents& documents, const Windows* windows, int64_t window, double scale,
-                                       const RopeTable& rotation_T = {});
+                                       const RopeTable& rotation_T = {}, Kept* kept = nullptr);
 
 }  // namespace asterism::ops

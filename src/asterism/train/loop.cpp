@@ -36,8 +36,7 @@ StepSettings step_settings(const LoopInputs& inputs) {
   settings.forward.balance = recipe.train.balance_loss > 0.0;
   settings.forward.seed = recipe.seed;
   settings.forward.training = true;
-  settings.loss.recompute =
-      recipe.train.recompute == RecomputeMode::kBlocks ? model::Recompute::kBlocks : model::Recompute::kNone;
+  settings.loss.recompute = recipe.train.recompute;
   settings.loss.mtp = recipe.model.mtp_weight > 0.0;
   settings.mtp_weight = recipe.model.mtp_weight;
   settings.balance_weight = recipe.train.balance_loss;

@@ -7,6 +7,7 @@
 
 #include "asterism/data/data_source.h"
 #include "asterism/model/lora.h"
+#include "asterism/model/recompute.h"
 
 namespace asterism::train {
 
@@ -51,7 +52,6 @@ struct LoraSection {
   model::LoraConfig config;
 };
 
-enum class RecomputeMode { kBlocks, kNone };
 enum class Determinism {
   kFast,    // the same bits for the same layout
   kStrict,  // the same bits for every layout
@@ -62,7 +62,7 @@ struct TrainSection {
   double epochs = 0.0;
   int64_t batch = 64;       // rows per optimizer step
   int64_t micro_batch = 1;  // rows computed at once
-  RecomputeMode recompute = RecomputeMode::kBlocks;
+  model::Recompute recompute = model::Recompute::kBlocks;
   Determinism deterministic = Determinism::kFast;
   double balance_loss = 0.0;
 };

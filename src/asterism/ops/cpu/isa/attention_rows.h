@@ -1,6 +1,7 @@
 #pragma once
 
 #include "asterism/ops/cpu/attention_block.h"
+#include "asterism/ops/cpu/isa/transpose.h"
 #include "asterism/ops/cpu/isa/vector.h"
 
 // Rows of q, o and grad_o: between the tensors and what the products read.
@@ -65,30 +66,6 @@ inline void pack_block(const AttentionBlock& b, const void* tensor, bool rotates
   for (int64_t m = 0; m <= b.num_columns; ++m) row_list[m] = elements + m * b.row_stride;
 }
 
-/// 8 x 8 units of 32 bits from rows at `from` to rows at `to`.
-inline void transpose_square(const Unit* from, int64_t from_stride, Unit* to, int64_t to_stride) {
-  __m256 r[8], s[8];
-  for (int i = 0; i < 8; ++i) {
-    r[i] = _mm256_castsi256_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i * from_stride)));
-  }
-  for (int i = 0; i < 4; ++i) {
-    s[2 * i] = _mm256_unpacklo_ps(r[2 * i], r[2 * i + 1]);
-    s[2 * i + 1] = _mm256_unpackhi_ps(r[2 * i], r[2 * i + 1]);
-  }
-  for (int i = 0; i < 2; ++i) {
-    r[4 * i] = _mm256_shuffle_ps(s[4 * i], s[4 * i + 2], 0x44);
-    r[4 * i + 1] = _mm256_shuffle_ps(s[4 * i], s[4 * i + 2], 0xEE);
-    r[4 * i + 2] = _mm256_shuffle_ps(s[4 * i + 1], s[4 * i + 3], 0x44);
-    r[4 * i + 3] = _mm256_shuffle_ps(s[4 * i + 1], s[4 * i + 3], 0xEE);
-  }
-  for (int i = 0; i < 4; ++i) {
-    const __m256 low = _mm256_permute2f128_ps(r[i], r[i + 4], 0x20),
-                 high = _mm256_permute2f128_ps(r[i], r[i + 4], 0x31);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i * to_stride), _mm256_castps_si256(low));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + (i + 4) * to_stride), _mm256_castps_si256(high));
-  }
-}
-
 /// What pack_block made, transposed: [units of a row, columns], zero beyond the block's columns.
 inline void transpose_block(const AttentionBlock& b, const void* rows, void* columns) {
   const auto* from = static_cast<const Unit*>(rows);
@@ -97,7 +74,7 @@ inline void transpose_block(const AttentionBlock& b, const void* rows, void* col
   const int64_t transposed = round_up(b.num_columns, 8);
   for (int64_t m = 0; m < transposed; m += 8) {
     for (int64_t k = 0; k < depth; k += 8) {
-      transpose_square(from + m * stride + k, stride, to + k * b.column_stride + m, b.column_stride);
+      transpose_square(from + m * stride + k, stride * sizeof(Unit), to + k * b.column_stride + m, b.column_stride);
     }
   }
   for (int64_t k = 0; k < depth; ++k) {
