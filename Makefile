@@ -15,7 +15,7 @@ help:
 	@echo "make test        tools/check, all C++ tests, comparison with Hugging Face transformers"
 	@echo "make test-long   all tests, with long campaigns, under the address and undefined-behaviour sanitizers;"
 	@echo "                 those whose ranks are threads under the thread sanitizer"
-	@echo "make bench       time and memory of training steps, operators and data; bench/results/latest.json"
+	@echo "make bench       time and memory of training steps, operators, data and ranks; bench/results"
 	@echo "make check       the rules of CONTRIBUTING.md that a program can check"
 	@echo "make format      clang-format on all C++ files"
 	@echo "make clean       remove build/ (keeps .venv)"
@@ -48,8 +48,9 @@ test-long: setup
 	@tools/with-sanitizers ctest --test-dir build/tsan --output-on-failure --tests-regex '^(parallel|dist)$$'
 
 bench: configure
-	@ninja -C build -j $(JOBS) asterism bench_data bench_load bench_train_step bench_operators
+	@ninja -C build -j $(JOBS) asterism bench_data bench_load bench_train_step bench_ranks_step bench_operators
 	@bench/run
+	@bench/ranks
 
 check:
 	@tools/check

@@ -229,20 +229,24 @@ def build_model(cfg, dtype, seed):
     return cast(model, dtype)
 
 
-def add_lora(model, args):
+def lora_config(args):
     """PEFT LoRA. `attn`: the four plain projections of the main attention. `all`: + shared and routed experts.
 
     o_a_proj is a grouped linear that PEFT would treat as a plain one (wrong result), so it stays frozen here.
     """
-    from peft import LoraConfig, get_peft_model
+    from peft import LoraConfig
     names = r"self_attn\.(q_a_proj|q_b_proj|kv_proj|o_b_proj)"
     params = None
     if args.lora_targets == "all":
         names = rf"({names}|mlp\.shared_experts\.(gate_proj|up_proj|down_proj))"
         params = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]
-    lc = LoraConfig(r=args.lora_rank, lora_alpha=args.lora_alpha, lora_dropout=0.0, bias="none",
-                    target_modules=rf".*\.layers\.\d+\.{names}", target_parameters=params, task_type="CAUSAL_LM")
-    return get_peft_model(model, lc)
+    return LoraConfig(r=args.lora_rank, lora_alpha=args.lora_alpha, lora_dropout=0.0, bias="none",
+                      target_modules=rf".*\.layers\.\d+\.{names}", target_parameters=params, task_type="CAUSAL_LM")
+
+
+def add_lora(model, args):
+    from peft import get_peft_model
+    return get_peft_model(model, lora_config(args))
 
 
 def active_lora(cfg, args):

@@ -7,8 +7,6 @@
 #include <ATen/Parallel.h>
 #include <torch/version.h>
 
-#include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <iostream>
 #include <map>
@@ -16,18 +14,18 @@
 
 #include "asterism/core/error.h"
 #include "asterism/core/memory.h"
-#include "asterism/core/rng.h"
 #include "asterism/model/initialize.h"
 #include "asterism/model/lora.h"
 #include "asterism/ops/matmul.h"
 #include "asterism/ops/tensor_memory.h"
 #include "asterism/train/optimizer.h"
 #include "asterism/train/step.h"
+#include "step_work.h"
 
 namespace {
 
 using namespace asterism;
-using Clock = std::chrono::steady_clock;
+using namespace asterism::bench;
 
 struct Options {
   std::map<std::string, std::string> values = {{"config", ""},      {"mode", "full"},      {"seq", "2048"},
@@ -40,50 +38,15 @@ struct Options {
 
 Options parse(int argc, char** argv) {
   Options options;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string key = argv[i] + (std::string(argv[i]).rfind("--", 0) == 0 ? 2 : 0);
-    if (!options.values.contains(key)) input_error("bench_train_step: unknown option ", argv[i]);
-    options.values[key] = argv[i + 1];
-  }
+  parse_options("bench_train_step", argc, argv, options.values);
   if (options.text("config").empty()) input_error("bench_train_step: --config FILE is missing");
   return options;
 }
 
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t n = values.size();
-  return n % 2 == 1 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
-}
-
-double megabytes(uint64_t bytes) {
-  return static_cast<double>(bytes) / static_cast<double>(1 << 20);
-}
-
-data::PackedRow random_row(const model::Config& config, int64_t length, uint64_t seed) {
-  data::PackedRow row;
-  const RandomStream stream(seed, "bench_row");
-  for (int64_t t = 0; t < length; ++t) {
-    row.ids.push_back(static_cast<int64_t>(stream.below(config.vocab_size, t)));
-    row.weights.push_back(1.0f);
-  }
-  row.lengths = {length};
-  return row;
-}
-
 std::vector<train::Parameter> prepare(model::Model& model, const Options& options) {
   if (options.text("mode") == "full") return train::full_parameters(model, {});
-  model::LoraConfig lora;
-  lora.rank = options.number("lora-rank");
-  lora.alpha = static_cast<double>(options.number("lora-alpha"));
-  // The matrices that the baseline adapts: peft cannot adapt the grouped o_a_proj as a linear layer.
-  lora.targets = {"self_attn.q_a_proj", "self_attn.q_b_proj", "self_attn.kv_proj", "self_attn.o_b_proj"};
-  if (options.text("lora-targets") == "all") {
-    lora.targets.insert(lora.targets.end(), {"shared_experts", "experts"});
-  }
+  const bool all = options.text("lora-targets") == "all";
+  const model::LoraConfig lora = bench_lora(options.number("lora-rank"), options.number("lora-alpha"), all);
   model::attach_lora(model.config, model.weights, lora, 0);
   return train::lora_parameters(model);
 }
@@ -136,13 +99,10 @@ nlohmann::ordered_json measure(const Options& options) {
     forward.push_back(result.forward_seconds);
     backward.push_back(result.backward_seconds);
   }
-  const std::string& config = options.text("config");
-  const size_t slash = config.find_last_of('/'), dot = config.find_last_of('.');
-  const size_t begin = slash == std::string::npos ? 0 : slash + 1;
   nlohmann::ordered_json line;
   line["kind"] = "step";
   line["program"] = "asterism";
-  line["config"] = config.substr(begin, dot - begin);
+  line["config"] = stem_of(options.text("config"));
   line["mode"] = options.text("mode");
   line["dtype"] = options.text("dtype");
   line["seq"] = seq;
