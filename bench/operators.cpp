@@ -1,70 +1,65 @@
-// The hot operators at the sizes of bench/configs/small.json, forward and backward, with the needed arithmetic and the
-// bytes moved in the counters: distance from the machine's limit is then visible.
+// The hot operators at the sizes of bench/configs/small.json, forward and backward, with the distance from the
+// machine's limit in the label. The parts of the model at the widths of small and wide are in operator_parts.cpp;
+// bench/ops sets those beside Hugging Face.
 
-#include <benchmark/benchmark.h>
+#include <ATen/Parallel.h>
 
+#include "asterism/core/memory.h"
 #include "asterism/ops/experts.h"
-#include "asterism/ops/hyper_connection.h"
 #include "asterism/ops/indexer.h"
-#include "asterism/ops/linear_cross_entropy.h"
 #include "asterism/ops/matmul.h"
-#include "asterism/ops/rms_norm.h"
 #include "asterism/ops/router.h"
 #include "asterism/ops/sparse_attention.h"
 #include "asterism/ops/swiglu.h"
+#include "bench/operator_parts.h"
+#include "bench/roofline.h"
 
 namespace {
 
 using namespace asterism::ops;
+using asterism::bench::CallWork;
+using asterism::bench::measure;
 
-constexpr int64_t kHidden = 512, kHeads = 8, kHeadDim = 128, kStreams = 4, kExperts = 16, kTopK = 4, kWidth = 256;
-constexpr int64_t kVocab = 8192, kWindow = 128, kIndexTopK = 128, kIndexHeads = 8, kIndexDim = 64;
+constexpr int64_t kHidden = 512, kHeads = 8, kHeadDim = 128, kExperts = 16, kTopK = 4, kWidth = 256;
+constexpr int64_t kWindow = 128, kIndexTopK = 128, kIndexHeads = 8, kIndexDim = 64;
 
 at::Tensor leaf(at::IntArrayRef shape) {
   return at::randn(shape).mul_(0.1).requires_grad_(true);
 }
 
-void report(benchmark::State& state, double flops, double bytes) {
-  using benchmark::Counter;
-  if (flops > 0) state.counters["FLOP/s"] = Counter(flops, Counter::kIsIterationInvariantRate, Counter::kIs1000);
-  if (bytes > 0) state.counters["B/s"] = Counter(bytes, Counter::kIsIterationInvariantRate, Counter::kIs1000);
-}
-
+// Arguments: rows, bf16. -1 rows: the square product that the peak is made of.
 void product(benchmark::State& state) {
-  const int64_t t = state.range(0);
-  const at::Tensor x = at::randn({t, kHidden}), w = at::randn({kHidden, kHidden});
-  for (auto _ : state) benchmark::DoNotOptimize(matmul_nt(x, w));
-  report(state, 2.0 * t * kHidden * kHidden, 0);
+  const bool square = state.range(0) < 0, bf16 = state.range(1) != 0;
+  const int64_t rows = square ? 2048 : state.range(0), width = square ? 2048 : kHidden;
+  const at::ScalarType type = bf16 ? at::kBFloat16 : at::kFloat;
+  const at::Tensor x = at::randn({rows, width}).to(type), w = at::randn({width, width}).to(type);
+  const double flops = 2.0 * static_cast<double>(rows * width * width);
+  measure(state, std::string(square ? "square" : "small projection") + (bf16 ? " bf16" : " fp32"), {flops, 0, type},
+          [&] { benchmark::DoNotOptimize(matmul_nt(x, w)); });
 }
-BENCHMARK(product)->Arg(512)->Arg(2048)->Unit(benchmark::kMillisecond);
+BENCHMARK(product)
+    ->ArgsProduct({{-1, 512, 2048}, {0, 1}})
+    ->ArgNames({"rows", "bf16"})
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
 
-void rms_norm_step(benchmark::State& state) {
-  const int64_t t = state.range(0);
-  const at::Tensor x = leaf({t, kHidden}), w = leaf({kHidden}), dy = at::randn({t, kHidden});
-  for (auto _ : state) rms_norm(x, w, 1e-6).backward(dy);
-  report(state, 0, 5.0 * t * kHidden * 4);
+// What the triad of the peak is compared with: memory that the process has just got.
+void fresh_memory(benchmark::State& state) {
+  const at::Tensor x = at::ones({int64_t{16} << 20});
+  measure(state, "x + 1 into a new tensor of 64 MB", {0, 2.0 * static_cast<double>(x.nbytes())},
+          [&] { benchmark::DoNotOptimize(x + 1); });
 }
-BENCHMARK(rms_norm_step)->Arg(2048)->Unit(benchmark::kMillisecond);
+BENCHMARK(fresh_memory)->UseRealTime()->Unit(benchmark::kMillisecond);
 
 void swiglu_step(benchmark::State& state) {
   const int64_t rows = state.range(0) * kTopK;
   const at::Tensor x = leaf({rows, 2 * kWidth}), dy = at::randn({rows, kWidth});
-  for (auto _ : state) swiglu(x, {}, 10.0).backward(dy);
-  report(state, 0, 8.0 * rows * kWidth * 4);
+  measure(state, "small, step", {0, 8.0 * static_cast<double>(rows * kWidth * 4)}, [&] {
+    swiglu(x, {}, 10.0).backward(dy);
+    x.mutable_grad().reset();
+  });
 }
-BENCHMARK(swiglu_step)->Arg(2048)->Unit(benchmark::kMillisecond);
-
-void hyper_connection_step(benchmark::State& state) {
-  const int64_t t = state.range(0), rows = kStreams * (kStreams + 2);
-  const at::Tensor x = leaf({t, kStreams, kHidden}), fn = leaf({rows, kStreams * kHidden}), base = leaf({rows});
-  const at::Tensor scale = leaf({3}), dy = at::randn({t, kStreams, kHidden});
-  for (auto _ : state) {
-    const auto pre = hyper_connection_pre(x, fn, base, scale, {});
-    hyper_connection_post(x, pre.y_TD, pre.post_TN, pre.comb_TNN).backward(dy);
-  }
-  report(state, 6.0 * t * rows * kStreams * kHidden, 12.0 * t * kStreams * kHidden * 4);
-}
-BENCHMARK(hyper_connection_step)->Arg(2048)->Unit(benchmark::kMillisecond);
+BENCHMARK(swiglu_step)->Arg(2048)->UseRealTime()->Unit(benchmark::kMillisecond);
 
 // Kinds: 0 window only, 1 selected entries of ratio 4, 2 all entries of ratio 128.
 void attention_step(benchmark::State& state) {
@@ -79,20 +74,23 @@ void attention_step(benchmark::State& state) {
                           at::randn({t, kIndexHeads}), windows, kIndexTopK);
   }
   const at::Tensor dy = at::randn({t, kHeads, kHeadDim});
-  for (auto _ : state) {
-    sparse_attention(q, kv, entries, selected, sink, documents, kind == 0 ? nullptr : &windows, kWindow, 0.088)
-        .o_THP.backward(dy);
-  }
   double pairs = 0;
   for (int64_t i = 0; i < t; ++i) {
     const int64_t visible = kind == 0 ? 0 : (i + 1) / ratio;
     pairs += static_cast<double>(std::min(i + 1, kWindow) + (kind == 1 ? std::min(visible, kIndexTopK) : visible));
   }
-  report(state, 12.0 * kHeads * kHeadDim * pairs, 0);
+  constexpr const char* kKinds[] = {"window", "selected", "visible"};
+  measure(state, std::string("small ") + kKinds[kind] + " fp32, step", {12.0 * kHeads * kHeadDim * pairs}, [&] {
+    sparse_attention(q, kv, entries, selected, sink, documents, kind == 0 ? nullptr : &windows, kWindow, 0.088)
+        .o_THP.backward(dy);
+    for (const at::Tensor& x : {q, kv, sink}) x.mutable_grad().reset();
+    if (entries.defined()) entries.mutable_grad().reset();
+  });
 }
 BENCHMARK(attention_step)
-    ->ArgsProduct({{512, 2048, 4096}, {0, 1, 2}})
+    ->ArgsProduct({{2048}, {0, 1, 2}})
     ->ArgNames({"T", "kind"})
+    ->UseRealTime()
     ->Unit(benchmark::kMillisecond);
 
 void index_choice(benchmark::State& state) {
@@ -100,10 +98,10 @@ void index_choice(benchmark::State& state) {
   const Windows windows = make_windows(make_documents({t}), 4);
   const at::Tensor q = at::randn({t, kIndexHeads, kIndexDim}), k = at::randn({windows.num_entries(), kIndexDim});
   const at::Tensor w = at::randn({t, kIndexHeads});
-  for (auto _ : state) benchmark::DoNotOptimize(index_topk(q, k, w, windows, kIndexTopK));
-  report(state, 0.25 * kIndexHeads * kIndexDim * t * t, 0);
+  measure(state, "small fp32, forward", {0.25 * static_cast<double>(kIndexHeads * kIndexDim * t * t)},
+          [&] { benchmark::DoNotOptimize(index_topk(q, k, w, windows, kIndexTopK)); });
 }
-BENCHMARK(index_choice)->Arg(2048)->Arg(4096)->Unit(benchmark::kMillisecond);
+BENCHMARK(index_choice)->Arg(2048)->Arg(4096)->UseRealTime()->Unit(benchmark::kMillisecond);
 
 // Kinds: 0 trained fp32 weights, 1 frozen fp32, 2 frozen FP8, 3 frozen FP4. Trained ones have a third product.
 void experts_step(benchmark::State& state) {
@@ -117,24 +115,32 @@ void experts_step(benchmark::State& state) {
   }
   const at::Tensor ids = choose_experts(logits.detach(), bias, kTopK), dy = at::randn({t, kHidden});
   const Dispatch dispatch = make_dispatch(ids, kExperts);
-  for (auto _ : state) {
+  constexpr const char* kKinds[] = {"trained fp32", "frozen fp32", "frozen FP8", "frozen FP4"};
+  const double flops = (kind == 0 ? 6.0 : 4.0) * static_cast<double>(t * kTopK * 3 * kHidden * kWidth);
+  measure(state, std::string("small, ") + kKinds[kind] + ", step", {flops}, [&] {
     grouped_experts(x, router_weights(logits, ids, 1.5), dispatch, gate_up, down, 10.0, {}, {}).backward(dy);
-  }
-  report(state, (kind == 0 ? 6.0 : 4.0) * t * kTopK * 3 * kHidden * kWidth, 0);
+    for (const at::Tensor& input : {x, logits, gate_up.plain, down.plain}) {
+      if (input.defined() && input.requires_grad()) input.mutable_grad().reset();
+    }
+  });
 }
 BENCHMARK(experts_step)
     ->ArgsProduct({{512, 2048}, {0, 1, 2, 3}})
     ->ArgNames({"T", "kind"})
+    ->UseRealTime()
     ->Unit(benchmark::kMillisecond);
-
-void head_step(benchmark::State& state) {
-  const int64_t t = state.range(0);
-  const at::Tensor h = leaf({t, kHidden}), w = leaf({kVocab, kHidden}), target = at::randint(kVocab, {t}, at::kLong);
-  for (auto _ : state) linear_cross_entropy(h, w, target, {}).backward();
-  report(state, 6.0 * t * kHidden * kVocab, 0);
-}
-BENCHMARK(head_step)->Arg(512)->Arg(2048)->Unit(benchmark::kMillisecond);
 
 }  // namespace
 
-BENCHMARK_MAIN();
+int main(int argc, char** argv) {
+  asterism::keep_freed_memory();  // as the program does
+  const asterism::bench::MachinePeak& peak = asterism::bench::machine_peak();
+  benchmark::AddCustomContext("peak_fp32_gflops", std::to_string(peak.fp32_flops / 1e9));
+  benchmark::AddCustomContext("peak_bf16_gflops", std::to_string(peak.bf16_flops / 1e9));
+  benchmark::AddCustomContext("peak_gbytes", std::to_string(peak.bytes / 1e9));
+  benchmark::AddCustomContext("threads", std::to_string(at::get_num_threads()));
+  asterism::bench::register_parts();
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+}

@@ -18,9 +18,10 @@
 #include "asterism/dist/world.h"
 #include "asterism/model/initialize.h"
 #include "asterism/ops/matmul.h"
+#include "asterism/ops/tensor_memory.h"
 #include "asterism/train/shared_parameters.h"
 #include "asterism/train/step.h"
-#include "step_work.h"
+#include "bench/step_setup.h"
 
 extern char** environ;
 
@@ -30,22 +31,17 @@ using namespace asterism;
 using namespace asterism::bench;
 using Json = nlohmann::ordered_json;
 
-struct Options {
-  std::map<std::string, std::string> values = {
-      {"config", ""},      {"mode", "full"},     {"seq", "512"},   {"rows", "2"},           {"steps", "5"},
-      {"warmup", "1"},     {"dtype", "float32"}, {"ranks", "1"},   {"threads", "1"},        {"expert", "1"},
-      {"shard", "0"},      {"replicate", "0"},   {"strict", "no"}, {"recompute", "blocks"}, {"seed", "0"},
-      {"lora-rank", "16"}, {"lora-alpha", "32"}};
-  const std::string& text(const std::string& key) const { return values.at(key); }
-  int64_t number(const std::string& key) const { return std::stoll(values.at(key)); }
-  bool chooses(const std::string& key, const std::string& yes, const std::string& no) const {
-    const std::string& value = values.at(key);
-    if (value != yes && value != no) {
-      input_error("bench_ranks_step: --", key, " must be ", yes, " or ", no, ", got ", value);
-    }
-    return value == yes;
-  }
-};
+std::map<std::string, std::string> ranks_options() {
+  std::map<std::string, std::string> options = step_options();
+  options.erase("lora-targets");
+  options.insert(
+      {{"rows", "2"}, {"ranks", "1"}, {"expert", "1"}, {"shard", "0"}, {"replicate", "0"}, {"strict", "no"}});
+  options["seq"] = "512";
+  options["steps"] = "5";
+  options["threads"] = "1";
+  options["recompute"] = "blocks";
+  return options;
+}
 
 /// What initialize_weights and attach_lora make, slice by slice.
 class FreshWeights : public model::SliceReader {
@@ -120,8 +116,8 @@ Training prepare(const Options& options, const std::shared_ptr<dist::World>& ran
   model.config = model::read_config(options.text("config"));
   model.config.num_mtp_layers = 0;
   const auto seed = static_cast<uint64_t>(options.number("seed"));
-  const bool strict = options.chooses("strict", "yes", "no"), alone = ranks->size() == 1 && !strict;
-  const at::ScalarType storage = options.chooses("dtype", "bfloat16", "float32") ? at::kBFloat16 : at::kFloat;
+  const bool strict = options.is("strict", "yes", "no"), alone = ranks->size() == 1 && !strict;
+  const at::ScalarType storage = options.is("dtype", "bfloat16", "float32") ? at::kBFloat16 : at::kFloat;
   if (alone) {
     model.weights = model::initialize_weights(model.config, seed, storage);
   } else {
@@ -130,10 +126,10 @@ Training prepare(const Options& options, const std::shared_ptr<dist::World>& ran
       tensor = model::outline(spec.shape, table ? at::kLong : matrix ? storage : at::kFloat);
     });
   }
-  if (options.chooses("mode", "full", "lora")) {
+  if (options.is("mode", "full", "lora")) {
     training.parameters = train::full_parameters(model, {});
   } else {
-    const auto lora = bench_lora(options.number("lora-rank"), options.number("lora-alpha"), /*with_experts=*/true);
+    const auto lora = bench_lora(options, /*with_experts=*/true);
     model::attach_lora(model.config, model.weights, lora, seed);
     training.parameters = train::lora_parameters(model);
   }
@@ -240,7 +236,7 @@ Json describe(const Options& options, const Training& training, int world) {
   Json line;
   line["kind"] = "ranks_step";
   line["program"] = "asterism";
-  line["config"] = stem_of(options.text("config"));
+  line["config"] = config_name(options);
   line["mode"] = options.text("mode");
   line["dtype"] = options.text("dtype");
   line["seq"] = options.number("seq");
@@ -256,7 +252,7 @@ Json describe(const Options& options, const Training& training, int world) {
   line["strategy"] = world == 1 ? "one rank" : mesh.expert > 1 ? "expert parallel" : "gather experts";
   line["strict"] = options.text("strict") == "yes";
   line["recompute"] = options.text("recompute");
-  line["grad_checkpointing"] = options.text("recompute") == "blocks";
+  line["grad_checkpointing"] = options.text("recompute") != "none";
   if (!full) line["lora_rank"] = options.number("lora-rank");
   line["torch"] = TORCH_VERSION;
   line["optimizer"] = "adamw";
@@ -316,8 +312,7 @@ void measure(const Options& options, const std::shared_ptr<dist::World>& ranks) 
   train::AdamW optimizer(training.parameters, {});
   train::StepSettings settings;
   settings.forward.compute = options.text("dtype") == "bfloat16" ? at::kBFloat16 : at::kFloat;
-  const bool blocks = options.chooses("recompute", "blocks", "none");
-  settings.loss.recompute = blocks ? model::Recompute::kBlocks : model::Recompute::kNone;
+  settings.loss.recompute = recompute_of(options);
   settings.sequence_length = options.number("seq");
   const int64_t warmup = options.number("warmup"), steps = options.number("steps");
   std::vector<StepTimes> times;
@@ -368,8 +363,7 @@ int launch_ranks(const Options& options, int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
-    Options options;
-    parse_options("bench_ranks_step", argc, argv, options.values);
+    const Options options("bench_ranks_step", ranks_options(), argc, argv);
     if (options.text("config").empty()) input_error("bench_ranks_step: --config FILE is missing");
     if (options.number("steps") < 1) input_error("bench_ranks_step: --steps must be at least 1");
     const dist::Place place = dist::find_place([](const std::string& name) {
@@ -378,6 +372,7 @@ int main(int argc, char** argv) {
     });
     if (options.number("ranks") > 1 && place.launcher.empty()) return launch_ranks(options, argc, argv);
     keep_freed_memory();
+    ops::pool_tensor_memory();
     at::set_num_threads(static_cast<int>(options.number("threads")));
     const auto world = std::make_shared<dist::World>(place);
     world->run([&] { measure(options, world); });

@@ -74,11 +74,11 @@ cpu::Gemm gemm_of(const Product& product) {
 }
 
 // Lengths of blocks: as large as caches allow, smaller while there are too few for the threads.
-struct BlockShape {
+struct GemmBlockShape {
   int64_t rows = cpu::kGemmRows, columns = cpu::kGemmColumns;
 };
 
-int64_t num_blocks(const std::vector<cpu::Gemm>& gemms, const BlockShape& shape) {
+int64_t num_blocks(const std::vector<cpu::Gemm>& gemms, const GemmBlockShape& shape) {
   int64_t count = 0;
   for (const cpu::Gemm& gemm : gemms) {
     count += (gemm.rows + shape.rows - 1) / shape.rows * ((gemm.columns + shape.columns - 1) / shape.columns);
@@ -86,8 +86,8 @@ int64_t num_blocks(const std::vector<cpu::Gemm>& gemms, const BlockShape& shape)
   return count;
 }
 
-BlockShape shape_for(const std::vector<cpu::Gemm>& gemms, int64_t threads) {
-  BlockShape shape;
+GemmBlockShape shape_for(const std::vector<cpu::Gemm>& gemms, int64_t threads) {
+  GemmBlockShape shape;
   while (threads > 1 && num_blocks(gemms, shape) < 4 * threads) {
     const bool fewer_rows = shape.rows >= 12 * cpu::kGemmRowTile;
     if (fewer_rows && shape.rows >= shape.columns) {
@@ -103,7 +103,7 @@ BlockShape shape_for(const std::vector<cpu::Gemm>& gemms, int64_t threads) {
   return shape;
 }
 
-void add_tasks(const cpu::Gemm& gemm, const BlockShape& shape, std::vector<GemmTask>& tasks) {
+void add_tasks(const cpu::Gemm& gemm, const GemmBlockShape& shape, std::vector<GemmTask>& tasks) {
   for (int64_t column = 0; column < gemm.columns; column += shape.columns) {
     for (int64_t row = 0; row < gemm.rows; row += shape.rows) {
       tasks.push_back({&gemm,
@@ -127,7 +127,7 @@ void run_products(const std::vector<Product>& products) {
     }
   }
   const int64_t threads = at::in_parallel_region() ? 1 : at::get_num_threads();
-  const BlockShape shape = shape_for(gemms, threads);
+  const GemmBlockShape shape = shape_for(gemms, threads);
   std::vector<GemmTask> tasks;
   for (const cpu::Gemm& gemm : gemms) add_tasks(gemm, shape, tasks);
   std::atomic<size_t> next{0};
