@@ -9,6 +9,7 @@
 #include "asterism/checkpoint/convert.h"
 #include "asterism/core/file.h"
 #include "tests/support/conversions.h"
+#include "tests/support/process_counters.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/tiny_model.h"
 
@@ -82,17 +83,8 @@ TEST(Loading, ReadsTheTensorsOfTheModelAndLeavesTheOthersOnTheDisk) {
   EXPECT_EQ(count(last_needed + (16 << 20), size - (16 << 20)), 0);
 }
 
-/// Bytes that this process has read through calls, from any file.
-uint64_t bytes_read() {
-  std::ifstream counters("/proc/self/io");
-  std::string key;
-  uint64_t value = 0;
-  counters >> key >> value;
-  return key == "rchar:" ? value : 0;
-}
-
 TEST(Loading, AConversionReadsEachByteOfTheModelOnce) {
-  if (bytes_read() == 0) GTEST_SKIP() << "the system does not count";
+  if (testing::bytes_read_so_far() == 0) GTEST_SKIP() << "the system does not count";
   const TemporaryFolder folder;
   write_with_unused_mtp(folder / "model", {.experts = Form::fp4(), .dense = Form::fp8()});
   const Source source = Source::open(folder / "model");
@@ -102,9 +94,9 @@ TEST(Loading, AConversionReadsEachByteOfTheModelOnce) {
   }
   for (const std::optional<Form>& experts : {std::optional<Form>(), std::optional<Form>(testing::kBf16)}) {
     const fs::path out = folder / (experts ? "bf16" : "same");
-    const uint64_t before = bytes_read();
+    const uint64_t before = testing::bytes_read_so_far();
     convert_checkpoint(folder / "model", out, {.spelling = Spelling::kNative, .storage = {.experts = experts}}, 3);
-    const uint64_t read = bytes_read() - before;
+    const uint64_t read = testing::bytes_read_so_far() - before;
     EXPECT_GE(read, needed);
     EXPECT_LE(read, needed + 100'000) << "counters, random names of temporary files";
   }

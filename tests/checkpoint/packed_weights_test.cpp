@@ -2,12 +2,11 @@
 
 #include <gtest/gtest.h>
 
-#include <fstream>
-
 #include "asterism/checkpoint/hf_checkpoint.h"
 #include "asterism/core/error.h"
 #include "asterism/core/memory.h"
 #include "tests/support/packed_weights.h"
+#include "tests/support/process_counters.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/tiny_model.h"
 
@@ -136,7 +135,7 @@ TEST(PackedWeights, LoadingTakesTheMemoryOfTheWeights) {
   for (const bool packed : {true, false}) {
     ReadOptions options{.packed = packed};
     if (!packed) options.matrix_dtype = at::kBFloat16;
-    if (!(std::ofstream("/proc/self/clear_refs") << 5 << std::flush)) GTEST_SKIP() << "the peak cannot be reset here";
+    if (!testing::restart_peak()) GTEST_SKIP() << "the peak cannot be reset here";
     const uint64_t before = resident_bytes();
     const LoadedWeights loaded = read_weights(folder / "model", config, options);
     const uint64_t peak = peak_resident_bytes() - before;

@@ -69,6 +69,14 @@ TEST_F(ManyRanks, MakeTheFilesOfOneInEveryBit) {
   }
 }
 
+TEST_F(ManyRanks, InheritTheEnvironmentOfTheirUser) {
+  const std::string recipe = files_.recipe(kSmallLora + kSteady);
+  Program program(command(recipe, 2, {"--set", "train.steps=1"}), "", "asterism", {"OMP_NUM_THREADS=3"});
+  const ProgramResult ended = program.result();
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_EQ(files_.report().at("machine").at("threads"), 3);
+}
+
 TEST_F(ManyRanks, AKilledRankEndsAllAndTheRunGoesOnLater) {
   const std::string recipe = files_.recipe(kSmallLora + kSteady + "checkpoint: {every: 1}\n");
   Program program(command(recipe, 2, {"--set", "train.steps=100000"}));

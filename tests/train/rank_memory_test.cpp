@@ -11,6 +11,7 @@
 #include "asterism/dist/thread_transport.h"
 #include "asterism/train/resume.h"
 #include "asterism/train/shared_parameters.h"
+#include "tests/support/process_counters.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/tiny_model.h"
 
@@ -74,14 +75,6 @@ std::map<std::string, int64_t> in_own_process(const std::function<std::map<std::
   return numbers.is_object() ? numbers.get<std::map<std::string, int64_t>>() : std::map<std::string, int64_t>();
 }
 
-int64_t bytes_read_so_far() {
-  std::ifstream counters("/proc/self/io");
-  std::string key;
-  int64_t value = 0;
-  counters >> key >> value;
-  return key == "rchar:" ? value : 0;
-}
-
 /// Experts of 8 layers: 77 million numbers beside little else.
 model::Config config_of_memory_test() {
   auto json = testing::tiny_config_json();
@@ -129,16 +122,16 @@ std::map<std::string, int64_t> load_alone(const fs::path& folder, const LoadCase
    private:
     model::SliceReader &base_, &lora_;
   } values(slices, fresh);
-  const int64_t memory = static_cast<int64_t>(resident_bytes()), read = bytes_read_so_far();
+  const int64_t memory = static_cast<int64_t>(resident_bytes()), read = testing::bytes_read_so_far();
   const SharedParameters shared = share_parameters(model, std::move(parameters), comms, false, &values);
-  return {{"read", bytes_read_so_far() - read},
+  return {{"read", testing::bytes_read_so_far() - read},
           {"peak", static_cast<int64_t>(peak_resident_bytes()) - memory},
           {"share", shared.model->resident_bytes()},
           {"whole", shared.model->whole_bytes()}};
 }
 
 TEST(RankMemory, ARankReadsAndHoldsItsShareOnly) {
-  if (bytes_read_so_far() == 0 || peak_resident_bytes() == 0) GTEST_SKIP() << "the system does not count";
+  if (testing::bytes_read_so_far() == 0 || peak_resident_bytes() == 0) GTEST_SKIP() << "the system does not count";
   const testing::TemporaryFolder folder;
   const model::Config config = config_of_memory_test();
   for (const LoadCase& test : kLoadCases) {
@@ -194,7 +187,7 @@ std::map<std::string, int64_t> save_by_two(const fs::path& file) {
     write_shared_state(1, optimizer, {}, {}, *shared.model, file);
     world->barrier("all is in memory");
     // What was before must not count: the peak starts again here.
-    if (world->rank() == 0) std::ofstream("/proc/self/clear_refs") << 5;
+    if (world->rank() == 0) testing::restart_peak();
     const auto before = static_cast<int64_t>(resident_bytes());
     world->barrier("measured");
     write_shared_state(1, optimizer, {}, {}, *shared.model, file);

@@ -14,7 +14,6 @@ TEST(RunRanks, OneRankDecidesAlone) {
   EXPECT_TRUE(alone.is_first());
   EXPECT_TRUE(alone.any({.stop = true}).stop);
   EXPECT_FALSE(alone.any({.stop = true}).save);
-  EXPECT_EQ(alone.largest(7, "test"), 7);
   EXPECT_EQ(alone.of_first("text", "test"), "text");
 }
 
@@ -29,7 +28,6 @@ TEST(RunRanks, ARequestToAnyRankIsARequestToAll) {
     const RunRanks::Requests requests = ranks.any({.stop = transport->rank() == 2});
     EXPECT_TRUE(requests.stop);
     EXPECT_FALSE(requests.save);
-    EXPECT_EQ(ranks.largest(transport->rank() == 1 ? 9 : 4, "test"), 9);
     EXPECT_EQ(ranks.of_first(text("rank ", transport->rank()), "test"), "rank 0");
   });
 }

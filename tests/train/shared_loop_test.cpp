@@ -251,6 +251,8 @@ TEST_F(SharedLoop, MetricsTellWhatTheRanksDid) {
   const auto rows = logged_steps(folder);
   ASSERT_EQ(rows.size(), 2u);
   for (const auto& row : rows) {
+    const auto peaks = row.at("rank_peak_memory_bytes").get<std::vector<int64_t>>();
+    EXPECT_EQ(row.at("peak_memory_bytes"), std::ranges::max(peaks));
     for (const char* key : {"rank_seconds", "rank_wait_seconds", "rank_peak_memory_bytes"}) {
       ASSERT_EQ(row[key].size(), 4u) << key;
       for (const auto& value : row[key]) EXPECT_GT(value.get<double>(), 0.0) << key;

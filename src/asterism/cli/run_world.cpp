@@ -1,5 +1,7 @@
 #include "asterism/cli/run_world.h"
 
+#include <unistd.h>
+
 #include <chrono>
 #include <cstdlib>
 
@@ -40,6 +42,7 @@ std::optional<int> launch_ranks(int64_t ranks, const std::vector<std::string>& a
   dist::LaunchOptions options;
   options.ranks = static_cast<int>(ranks);
   options.arguments = arguments;
+  for (char** entry = environ; *entry != nullptr; ++entry) options.environment.emplace_back(*entry);
   return dist::launch(options);
 }
 

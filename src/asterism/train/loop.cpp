@@ -179,7 +179,7 @@ class Loop {
     row["grad_norm"] = gradient.norm;
     row["seconds"] = seconds;
     row["tokens_per_second"] = static_cast<double>(result.counts.input_tokens) / seconds;
-    row["peak_memory_bytes"] = ranks_.largest(static_cast<int64_t>(peak_resident_bytes()), "peak memory");
+    row["peak_memory_bytes"] = peak_resident_bytes();
     row["expert_load_std"] = load.std;
     row["dead_experts"] = load.dead_experts;
     row["expert_load_max"] = load.largest_L;

@@ -1,5 +1,6 @@
 #include "asterism/train/rank_metrics.h"
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <string_view>
@@ -55,20 +56,24 @@ at::Tensor RankMetrics::totals() const {
 nlohmann::ordered_json RankMetrics::of_step(double seconds) {
   const at::Tensor now_KV = totals(), step_KV = now_KV - before_KV_;
   before_KV_ = now_KV;
-  const at::Tensor own =
-      at::tensor({seconds, step_KV.select(1, kWait).sum().item<double>(), static_cast<double>(peak_resident_bytes())},
-                 at::kDouble);
+  const double waited = step_KV.select(1, kWait).sum().item<double>();
+  const at::Tensor facts = at::tensor({seconds, waited, static_cast<double>(peak_resident_bytes())}, at::kDouble);
+  const at::Tensor own = at::cat({facts, step_KV.flatten()});
   const dist::Comm& world = *comms_.world;
-  const at::Tensor ranks_R3 = at::empty({world.size(), own.numel()}, at::kDouble);
-  comms_.world->all_gather(ranks_R3, own, "metrics of the ranks");
-  comms_.world->all_reduce(step_KV, dist::Reduction::kSum, "metrics of the ranks");
+  const at::Tensor ranks_RM = at::empty({world.size(), own.numel()}, at::kDouble);
+  comms_.world->all_gather(ranks_RM, own, "metrics of the ranks");
 
   nlohmann::ordered_json row;
-  row["rank_seconds"] = column_of(ranks_R3, 0);
-  row["rank_wait_seconds"] = column_of(ranks_R3, 1);
-  for (const double bytes : column_of(ranks_R3, 2))
+  row["rank_seconds"] = column_of(ranks_RM, 0);
+  row["rank_wait_seconds"] = column_of(ranks_RM, 1);
+  double peak = 0.0;
+  for (const double bytes : column_of(ranks_RM, 2)) {
     row["rank_peak_memory_bytes"].push_back(static_cast<int64_t>(bytes));
-  const double* sums = step_KV.const_data_ptr<double>();
+    peak = std::max(peak, bytes);
+  }
+  row["peak_memory_bytes"] = static_cast<int64_t>(peak);
+  const at::Tensor sums_M = ranks_RM.narrow(1, facts.numel(), step_KV.numel()).sum(0);
+  const double* sums = sums_M.const_data_ptr<double>();
   for (const dist::Comm* group : groups_of(comms_)) {
     for (const std::string_view collective : kCollectives) {
       const double* sum = std::exchange(sums, sums + kNumColumns);

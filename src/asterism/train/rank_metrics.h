@@ -17,6 +17,7 @@ class RankMetrics {
   /// each gets
   ///   rank_seconds, rank_wait_seconds, rank_peak_memory_bytes: one number per rank; waiting is for other ranks and for
   ///     bytes, the rest of the seconds is the rank's own work;
+  ///   peak_memory_bytes: the largest of the ranks;
   ///   communication: by "<group> <collective>", `calls` (of one rank), `bytes` sent by all ranks together, and
   ///     `wait_seconds` and `overlap_seconds`, means over the ranks: time that a rank stood still, and time that it
   ///     computed between the start of the collective and the wait for it.

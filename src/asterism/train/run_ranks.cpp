@@ -9,13 +9,6 @@ RunRanks::Requests RunRanks::any(const Requests& own) const {
   return {flags[0].item<int64_t>() != 0, flags[1].item<int64_t>() != 0};
 }
 
-int64_t RunRanks::largest(int64_t own, const char* what) const {
-  if (shared_ == nullptr) return own;
-  const at::Tensor value = at::full({1}, own, at::kLong);
-  world().all_reduce(value, dist::Reduction::kMax, what);
-  return value.item<int64_t>();
-}
-
 std::string RunRanks::of_first(const std::string& own, const char* what) const {
   return shared_ == nullptr ? own : world().all_gather_text(is_first() ? own : std::string(), what).front();
 }

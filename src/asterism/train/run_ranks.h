@@ -23,7 +23,6 @@ class RunRanks {
   };
   /// What any rank was asked for.
   Requests any(const Requests& own) const;
-  int64_t largest(int64_t own, const char* what) const;
   /// The text that the first rank has.
   std::string of_first(const std::string& own, const char* what) const;
   /// For messages: where the run is.
