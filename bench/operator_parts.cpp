@@ -50,6 +50,7 @@ Part half_part(const PartName& name) {
     model::Model model;
     std::shared_ptr<const model::StreamContext> context;
     model::LayerDecisions decisions;
+    ops::KeptResults kept{/*wanted=*/false};
   };
   const bool moe = name.part == "moe";
   const auto kind = name.part == "swa"   ? model::AttentionKind::kSliding
@@ -80,8 +81,9 @@ Part half_part(const PartName& name) {
     half->decisions = {};
     const model::LayerSpec& spec = half->model.config.layers[0];
     const model::LayerWeights& weights = half->model.weights.layers[0];
-    return moe ? model::moe_half(weights.moe, spec, 0, x_TND, *half->context, half->decisions).x_TND
-               : model::attention_half(weights.attention, spec, 0, x_TND, *half->context, half->decisions).x_TND;
+    return moe ? model::moe_half(weights.moe, spec, 0, x_TND, *half->context, half->decisions, half->kept).x_TND
+               : model::attention_half(weights.attention, spec, 0, x_TND, *half->context, half->decisions, half->kept)
+                     .x_TND;
   };
   part.work = mixing_work(config) +
               (moe ? routed_work(config) + shared_work(config) : attention_work(config, config.layers[0], kTokens));
