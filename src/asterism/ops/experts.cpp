@@ -125,7 +125,9 @@ at::Tensor multiply_grad_x(const at::Tensor& grad_RN, const ExpertMatrix& matrix
 // out_e = left_Rᵀ right_R of the rows of each expert, zero for those without rows.
 at::Tensor row_products(const at::Tensor& left_RM, const at::Tensor& right_RN, const at::Tensor& like,
                         const std::vector<RowRange>& busy) {
-  const at::Tensor out = busy.size() == static_cast<size_t>(like.size(0)) ? at::empty_like(like) : at::zeros_like(like);
+  // Dense, whatever the strides of `like`.
+  const bool all_busy = busy.size() == static_cast<size_t>(like.size(0));
+  const at::Tensor out = all_busy ? at::empty(like.sizes(), like.options()) : at::zeros(like.sizes(), like.options());
   run_grouped(busy, [&](const RowRange& rows) {
     return Product{.c = out[rows.matrix], .terms = {{rows.of(left_RM).t(), rows.of(right_RN)}}};
   });

@@ -80,23 +80,28 @@ Solution solve(const Problem& p) {
   std::vector<int64_t> row_list = scored_rows(p.target_T, vocab_size);
   const int64_t num_rows = static_cast<int64_t>(row_list.size());
   const at::Tensor rows = at::from_blob(row_list.data(), {num_rows}, at::kLong);
-  const at::Tensor w_VD = p.w_VD.to(type);  // once, not once per chunk
+  const at::ScalarType factor_type = product_type(p.h_TD.scalar_type());
+  // Once, not once per chunk; bf16 is widened by the products themselves.
+  const bool converts = factor_type != at::kFloat || p.w_VD.scalar_type() != at::kBFloat16;
+  const at::Tensor w_VD = converts ? p.w_VD.to(factor_type) : p.w_VD;
   const at::Tensor weight_T = p.weight_T.defined() ? p.weight_T.to(type) : at::Tensor();
   const int64_t row_bytes = vocab_size * static_cast<int64_t>(c10::elementSize(type));
   const int64_t chunk = std::max<int64_t>(1, p.chunk_bytes / row_bytes);
   const auto score = type == at::kDouble ? score_logits<double> : score_logits<float>;
   Solution result;
   if (p.want_h) result.grad_h_TD = at::zeros(p.h_TD.sizes(), p.h_TD.options().dtype(type));
-  if (p.want_w) result.grad_w_VD = at::zeros(w_VD.sizes(), w_VD.options());
+  if (p.want_w) result.grad_w_VD = at::zeros(w_VD.sizes(), w_VD.options().dtype(type));
   for (int64_t begin = 0; begin < num_rows; begin += chunk) {
     const at::Tensor chosen = rows.narrow(0, begin, std::min(chunk, num_rows - begin));
-    const at::Tensor h_CD = p.h_TD.index_select(0, chosen).to(type);
+    const at::Tensor h_CD = p.h_TD.index_select(0, chosen).to(factor_type);
     const at::Tensor weight_C = weight_T.defined() ? weight_T.index_select(0, chosen) : at::Tensor();
-    const at::Tensor logits_CV = matmul_nt(h_CD, w_VD).contiguous();
+    const at::Tensor logits_CV = matmul_nt(h_CD, w_VD, type);
     // From here on the chunk holds the gradient of its logits.
     score(logits_CV, p.target_T.index_select(0, chosen), weight_C, p.want_h || p.want_w, result);
-    if (p.want_h) result.grad_h_TD.index_copy_(0, chosen, matmul_nn(logits_CV, w_VD));
-    if (p.want_w) matmul_accumulate(result.grad_w_VD, logits_CV.t(), h_CD);
+    if (!p.want_h && !p.want_w) continue;
+    const at::Tensor grad_CV = logits_CV.to(factor_type);
+    if (p.want_h) result.grad_h_TD.index_copy_(0, chosen, matmul_nn(grad_CV, w_VD, type));
+    if (p.want_w) matmul_accumulate(result.grad_w_VD, grad_CV.t(), h_CD);
   }
   return result;
 }

@@ -13,7 +13,8 @@ constexpr int64_t kIgnoredTarget = -100;
 ///
 /// h_TD [T, D] in the compute type, w_VD [V, D] in its storage type, target_T int64 [T], weight_T fp32 (fp64) [T] or
 /// undefined (= 1). Logits, softmax and the sum in fp32 (fp64), in chunks of rows of at most `chunk_bytes` of logits:
-/// logits of all rows never exist at once.
+/// logits of all rows never exist at once. For bf16 h the factors of products, the gradient of the logits among them,
+/// are bf16 where the CPU multiplies it (matmul.h).
 ///
 /// Gradients are made in the forward pass, when somebody wants them, and scaled in place in the backward: each is
 /// handed out once, a second backward pass over the same loss is an error (keeping it would take a copy of W's size).

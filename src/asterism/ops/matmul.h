@@ -29,7 +29,7 @@ void matmul_nt_out(const at::Tensor& dst_MN, const at::Tensor& x_MK, const at::T
 /// Batched a b: a_BMK [B, M, K], b_BKN [B, K, N] -> [B, M, N], same rules.
 at::Tensor matmul_batched(const at::Tensor& a_BMK, const at::Tensor& b_BKN);
 
-/// dst_MN += a_MK b_KN, in place; all fp32 or all fp64, any strides.
+/// dst_MN += a_MK b_KN, in place; dst fp32 or fp64, any strides; factors as in run_products.
 void matmul_accumulate(const at::Tensor& dst_MN, const at::Tensor& a_MK, const at::Tensor& b_KN);
 
 /// a [M, K] and b [K, N] as the products above convert them, for run_products with a result of the type of a.
