@@ -99,7 +99,7 @@ BlockPool::Blocks::iterator BlockPool::grow(size_t bytes) {
   if (mprotect(top_, more, PROT_READ | PROT_WRITE) != 0) return blocks_.end();
   // Advice: without huge pages everything works, a little slower.
   madvise(top_, more, MADV_HUGEPAGE);
-  auto block = blocks_.emplace_hint(blocks_.end(), top_, Block{more, true});
+  auto block = blocks_.emplace_hint(blocks_.end(), top_, Block{more, false});
   top_ += more;
   if (present > 0) block = joined(last, block);
   mark_free(block);
@@ -116,10 +116,10 @@ void BlockPool::unmark_free(Blocks::iterator block) {
   block->second.free = false;
 }
 
-// One block instead of two neighbours, neither of which stays listed as free.
+// One block instead of two neighbours, not listed as free.
 BlockPool::Blocks::iterator BlockPool::joined(Blocks::iterator first, Blocks::iterator second) {
   if (first->second.free) unmark_free(first);
-  if (second->second.free && free_.contains({second->second.size, second->first})) unmark_free(second);
+  if (second->second.free) unmark_free(second);
   first->second.size += second->second.size;
   blocks_.erase(second);
   return first;

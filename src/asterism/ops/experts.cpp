@@ -70,10 +70,11 @@ at::Tensor multiply_plain(const at::Tensor& x_RK, const at::Tensor& factor_EKN, 
                           const at::Tensor& update_EHN, const std::vector<RowRange>& busy) {
   const at::Tensor y_RN = at::empty({x_RK.size(0), factor_EKN.size(2)}, x_RK.options());
   // Weights of another type are converted an expert at a time, never all of them.
-  const bool converts = factor_EKN.scalar_type() != product_type(x_RK.scalar_type());
   std::vector<Product> products;
   for (const RowRange& rows : busy) {
-    Product product{.c = rows.of(y_RN), .terms = {factors_of(rows.of(x_RK), factor_EKN[rows.matrix])}};
+    const at::Tensor factor_KN = factor_EKN[rows.matrix];
+    Product product{.c = rows.of(y_RN), .terms = {factors_of(rows.of(x_RK), factor_KN)}};
+    const bool converts = !product.terms[0].b.is_same(factor_KN);
     if (hidden_RH.defined()) product.terms.push_back({rows.of(hidden_RH), update_EHN[rows.matrix]});
     products.push_back(std::move(product));
     if (!converts) continue;
