@@ -5,6 +5,7 @@
 
 #include "asterism/ops/column_sum.h"
 #include "asterism/ops/cpu/hyper_connection_kernel.h"
+#include "asterism/ops/dense.h"
 #include "asterism/ops/matmul.h"
 
 namespace asterism::ops {
@@ -17,17 +18,8 @@ using torch::autograd::variable_list;
 constexpr int64_t kTokenGrain = 16;
 
 template <typename T>
-const T* optional_data(const at::Tensor& x) {
-  return x.defined() ? x.const_data_ptr<T>() : nullptr;
-}
-
-template <typename T>
 T* optional_result(const at::Tensor& x) {
   return x.defined() ? x.mutable_data_ptr<T>() : nullptr;
-}
-
-at::Tensor dense(const at::Tensor& x, at::ScalarType type) {
-  return x.to(type).contiguous();
 }
 
 // What forward and backward of a collapse share, all of one type (fp32 or fp64) and dense.
@@ -119,8 +111,8 @@ CollapseGradients collapse_grad(const Collapse& c, const HyperConnectionResult& 
                                                  .dim = c.dim()};
     const cpu::StreamWeightsGradArgs<scalar_t> weights{.logits = c.logits<scalar_t>(),
                                                        .grad_pre = grad_pre_TN.const_data_ptr<scalar_t>(),
-                                                       .grad_post = optional_data<scalar_t>(grad.post_TN),
-                                                       .grad_comb = optional_data<scalar_t>(grad.comb_TNN),
+                                                       .grad_post = data_or_null<scalar_t>(grad.post_TN),
+                                                       .grad_comb = data_or_null<scalar_t>(grad.comb_TNN),
                                                        .width = c.width(),
                                                        .pre = pre_TN.mutable_data_ptr<scalar_t>(),
                                                        .grad_logit = out.logit_TM.mutable_data_ptr<scalar_t>(),
