@@ -17,7 +17,7 @@ def lines_of(command):
     done = subprocess.run([str(word) for word in command], cwd=ROOT / "bench", capture_output=True, text=True)
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode != 0 or not lines:
-        reason = (done.stderr or "no output").strip().splitlines()[-1]
+        reason = (done.stderr.strip() or "no output").splitlines()[-1]
         return [{"error": reason, "command": " ".join(map(str, command[:3]))}]
     return lines
 

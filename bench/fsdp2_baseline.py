@@ -15,7 +15,6 @@ whole model, which every rank builds before it is sharded, is not held against t
 import argparse
 import json
 import os
-import statistics
 import sys
 import time
 
@@ -25,6 +24,7 @@ os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 import hf_baseline
 import torch
 import torch.distributed as dist
+from ranks_process import add_results, config_name, gather
 
 
 def shard(model):
@@ -60,14 +60,6 @@ def run_step(model, optimizer, rows, total):
             "loss": sum(losses), "norm": norm.item()}
 
 
-def gather(value):
-    if not dist.is_initialized():
-        return [value]
-    values = [None] * dist.get_world_size()
-    dist.all_gather_object(values, value)
-    return values
-
-
 def prepare(args):
     args.attn, args.experts = "eager", "default"
     cfg = hf_baseline.load_config(args.config, args)
@@ -101,24 +93,14 @@ def measure(args):
             print("step " + " ".join(f"{key} {value:.4f}" for key, value in steps[-1].items()), file=sys.stderr)
     peaks = gather(hf_baseline.status_mb("VmHWM"))
     ranks = gather(steps)
-    counted = range(args.warmup, args.warmup + args.steps)
-    whole = [max(own[i]["whole"] for own in ranks) for i in counted]
     line = {"kind": "ranks_step", "program": "fsdp2" if world > 1 else "transformers",
-            "config": os.path.splitext(os.path.basename(args.config))[0], "mode": args.mode, "dtype": args.dtype,
+            "config": config_name(args), "mode": args.mode, "dtype": args.dtype,
             "seq": args.seq, "batch": args.rows, "steps": args.steps, "warmup": args.warmup, "world": world,
             "threads": torch.get_num_threads(), "expert": 1, "shard": world,
             "strategy": "gather experts" if world > 1 else "one rank",
             "grad_checkpointing": args.grad_checkpointing, "torch": torch.__version__, "optimizer": args.optimizer,
             "params_trainable": trained}
-    line["step_s"] = statistics.median(whole)
-    line["tokens_per_s"] = args.seq * args.rows / line["step_s"]
-    for key in ("fwd_s", "bwd_s", "opt_s"):
-        line[key] = statistics.median(steps[i][key] for i in counted)
-    line["step_s_all"] = whole
-    line["loss_first"] = sum(own[0]["loss"] for own in ranks) / args.rows
-    line["loss_last"] = sum(own[-1]["loss"] for own in ranks) / args.rows
-    line["grad_norm_last"] = steps[-1]["norm"]
-    line["peak_rss_mb_ranks"], line["peak_rss_mb"] = peaks, max(peaks)
+    add_results(line, args, ranks, peaks, args.rows)
     if rank == 0:
         print(json.dumps(line), flush=True)
 

@@ -23,7 +23,6 @@ import argparse
 import json
 import os
 import shutil
-import statistics
 import sys
 import time
 from pathlib import Path
@@ -34,6 +33,7 @@ os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 import hf_baseline
 import torch
 import torch.distributed as dist
+from ranks_process import add_results, config_name, gather
 
 ROOT = Path(__file__).resolve().parent.parent
 RANK, WORLD = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
@@ -70,7 +70,7 @@ def run_on_cpu():
 
 def model_folder(args):
     """An HF folder with the random weights of the other baselines: Twinkle reads one. Written once, by rank 0."""
-    name = os.path.splitext(os.path.basename(args.config))[0]
+    name = config_name(args)
     folder = ROOT / f"build/twinkle-models/{name}-{args.seed}"
     stamp, config = folder / "made-from.json", Path(args.config).read_text()
     if RANK == 0 and not (stamp.exists() and stamp.read_text() == config):
@@ -128,14 +128,6 @@ def run_step(model, adapter, rows):
     return {"whole": end - start, "opt_s": end - middle, "loss": loss, "norm": float(norm)}
 
 
-def gather(value):
-    if WORLD == 1:
-        return [value]
-    values = [None] * WORLD
-    dist.all_gather_object(values, value)
-    return values
-
-
 def measure(args):
     model, mesh, adapter = build(args)
     trained, _ = model._get_nb_trainable_parameters(adapter, model.model)
@@ -152,23 +144,15 @@ def measure(args):
             print("step " + " ".join(f"{key} {value:.4f}" for key, value in steps[-1].items()), file=sys.stderr)
     peaks = gather(hf_baseline.status_mb("VmHWM"))
     ranks = gather(steps)
-    whole = [max(own[i]["whole"] for own in ranks) for i in range(args.warmup, args.warmup + args.steps)]
     targets = args.rows * (args.seq - 1)  # the reported losses are sums over them
-    line = {"kind": "ranks_step", "program": "twinkle", "config": os.path.splitext(os.path.basename(args.config))[0],
+    line = {"kind": "ranks_step", "program": "twinkle", "config": config_name(args),
             "mode": args.mode, "dtype": "float32", "seq": args.seq, "batch": args.rows, "steps": args.steps,
             "warmup": args.warmup, "world": WORLD, "threads": torch.get_num_threads(), "expert": args.expert,
             "shard": WORLD,
             "strategy": "one rank" if WORLD == 1 else "expert parallel" if args.expert > 1 else "gather experts",
             "grad_checkpointing": not args.no_checkpointing, "torch": torch.__version__, "optimizer": "adamw",
             "params_trainable": trained}
-    line["step_s"] = statistics.median(whole)
-    line["tokens_per_s"] = args.seq * args.rows / line["step_s"]
-    line["opt_s"] = statistics.median(step["opt_s"] for step in steps[args.warmup:])
-    line["step_s_all"] = whole
-    line["loss_first"] = sum(own[0]["loss"] for own in ranks) / targets
-    line["loss_last"] = sum(own[-1]["loss"] for own in ranks) / targets
-    line["grad_norm_last"] = steps[-1]["norm"]
-    line["peak_rss_mb_ranks"], line["peak_rss_mb"] = peaks, max(peaks)
+    add_results(line, args, ranks, peaks, targets)
     if RANK == 0:
         print(json.dumps(line), flush=True)
 
